@@ -257,7 +257,9 @@ def entries(data: Data, container: Container) -> list[Entry]:
     """The entries of a container that :func:`inventory` found in ``data``."""
     _, _, header, size = _CONTAINER.unpack_from(data, container.offset)
     first = container.offset + header
-    return list(_entries(data, first, min(first + size, len(data)), MAX_STEPS, look=False))
+    return list(
+        _iter_container_entries(data, first, min(first + size, len(data)), MAX_STEPS, look=False)
+    )
 
 
 def _container(data: Data, start: int, budget: int) -> tuple[Container | None, int, int]:
@@ -274,7 +276,7 @@ def _container(data: Data, start: int, budget: int) -> tuple[Container | None, i
     if version != _CONTAINER_VERSION or not _CONTAINER.size <= header <= _MAX_HEADER:
         return miss
     end = start + header + size
-    entries = list(_entries(data, start + header, min(end, len(data)), budget))
+    entries = list(_iter_container_entries(data, start + header, min(end, len(data)), budget))
     if not entries and (size == 0 or header != _CONTAINER.size):
         return miss
     last = entries[-1].end if entries else start + header
@@ -290,7 +292,7 @@ def _container(data: Data, start: int, budget: int) -> tuple[Container | None, i
     return container, last, len(entries)
 
 
-def _entries(
+def _iter_container_entries(
     data: Data, position: int, end: int, budget: int, *, look: bool = True
 ) -> Iterator[Entry]:
     """Entries from ``position`` until ``end`` or the first one that makes no sense.
@@ -313,7 +315,7 @@ def _entries(
         made = f"{major}.{minor}" if kind == PTX else ""
         body = position + header
         if kind == ELF and look:
-            made = _release(data, body, following, flags)
+            made = _cubin_cuda_version(data, body, following, flags)
         yield Entry(
             kind, f"{arch}{suffix}", position, body, following, flags, packed, unpacked, made
         )
@@ -321,14 +323,14 @@ def _entries(
         budget -= 1
 
 
-def _release(data: Data, start: int, end: int, flags: int = 0) -> str:
+def _cubin_cuda_version(data: Data, start: int, end: int, flags: int = 0) -> str:
     """The CUDA version that made a cubin, such as ``12.8``; empty if unknown."""
     if flags & (FLAG_LZ4 | FLAG_ZSTD):
         if flags & FLAG_ZSTD:
             cubin = _unpacked_zstd(data[start : min(end, start + _MOST_UNPACKED)])
         else:
-            cubin = _unpacked(data, start, end, _CUBIN.size)
-        return _release(cubin, 0, len(cubin))
+            cubin = _decompress_lz4_prefix(data, start, end, _CUBIN.size)
+        return _cubin_cuda_version(cubin, 0, len(cubin))
     head = data[start : min(end, start + _CUBIN.size)]
     if len(head) < _CUBIN.size:
         return ""
@@ -367,7 +369,7 @@ def _unpacked_zstd(packed: bytes) -> bytes:
     return bytes(unpacked)
 
 
-def _unpacked(data: Data, start: int, end: int, limit: int) -> bytes:
+def _decompress_lz4_prefix(data: Data, start: int, end: int, limit: int) -> bytes:
     """The first bytes of an LZ4 block, at most about ``wanted``; fewer of one that is damaged."""
     out = bytearray()
     while start < end and len(out) < limit:
@@ -626,8 +628,8 @@ def version_key(text: str) -> VersionKey:
     release = [int(one) for one in found["release"].split(".")]
     while len(release) > 1 and not release[-1]:
         release.pop()
-    post = _number(found["post"], -1)
-    dev = _number(found["dev"], _NO_DEV)
+    post = _digits_as_int(found["post"], -1)
+    dev = _digits_as_int(found["dev"], _NO_DEV)
     if found["pre"]:
         kind = found["pre"].lower()
         pre = (_PRE.get(kind, kind), int(found["pre_number"] or 0))
@@ -647,7 +649,7 @@ def final(text: str) -> bool:
     return pre == ("z", 0) and dev == _NO_DEV
 
 
-def _number(text: str | None, absent: int) -> int:
+def _digits_as_int(text: str | None, absent: int) -> int:
     return absent if text is None else int(re.sub(r"\D", "", text) or 0)
 
 
@@ -672,7 +674,7 @@ def _allows(version: str, clause: str) -> bool:
     first, second = (own, bound) if local else (own[:5], bound[:5])
     if star or how == "~=":
         parts = text.split("!")[-1].count(".") + (how != "~=")
-        same = own[0] == bound[0] and _start(own, parts) == _start(bound, parts)
+        same = own[0] == bound[0] and _padded_release(own, parts) == _padded_release(bound, parts)
         return same != (how == "!=") and (how != "~=" or first >= second)
     return {
         ">=": first >= second,
@@ -684,7 +686,7 @@ def _allows(version: str, clause: str) -> bool:
     }[how]
 
 
-def _start(key: VersionKey, parts: int) -> tuple[int, ...]:
+def _padded_release(key: VersionKey, parts: int) -> tuple[int, ...]:
     """Its first parts: a key has no zeros at its end."""
     return (*key[1], *[0] * parts)[:parts]
 
@@ -800,7 +802,7 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
     its wheels is offered.
     """
     try:
-        return _rows(data)
+        return _parse_catalogue_rows(data)
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         start = data[:40].decode("ascii", "replace").lstrip()
         said = (
@@ -812,7 +814,7 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
         ) from None
 
 
-def _rows(data: bytes) -> list[Row]:
+def _parse_catalogue_rows(data: bytes) -> list[Row]:
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
@@ -829,16 +831,16 @@ def _rows(data: bytes) -> list[Row]:
     wheels = document.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
         raise ValueError(f"it has no list of at most {_MOST_WHEELS} wheels")
-    rows = [_row(one) for one in wheels]
+    rows = [_parse_catalogue_row(one) for one in wheels]
     names = [row.file for row, _ in rows]
     if len({*names}) != len(names):
         raise ValueError("two wheels have the same name")
     return [row for row, plain in rows if plain]
 
 
-def _row(entry: Any) -> tuple[Row, bool]:
+def _parse_catalogue_row(entry: Any) -> tuple[Row, bool]:
     """A wheel, and whether it is a plain one that may be taken."""
-    text = {key: _text(entry, key, form) for key, form in _TEXTS.items()}
+    text = {key: _require_matching_text(entry, key, form) for key, form in _TEXTS.items()}
     name = _WHEEL.fullmatch(text["file"])
     if name is None:
         raise ValueError(f"{text['file']} is not the name of a wheel")
@@ -846,12 +848,12 @@ def _row(entry: Any) -> tuple[Row, bool]:
     if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
         raise ValueError(f"{text['file']} has an address with another name")
     smoke = entry["smoke"]
-    verdict = _text(smoke, "verdict", "passed|untested")
+    verdict = _require_matching_text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
         **text,
-        sass=tuple(_listed(entry, "sass")),
-        ptx=tuple(_listed(entry, "ptx")),
+        sass=tuple(_parse_arch_list(entry, "sass")),
+        ptx=tuple(_parse_arch_list(entry, "ptx")),
         project=project(name["name"]),
         version=name["version"],
         tags=tuple(
@@ -868,18 +870,18 @@ def _row(entry: Any) -> tuple[Row, bool]:
     return row, not name["label"] and entry.get("yanked") is None
 
 
-def _text(entry: Any, key: str, form: str) -> str:
+def _require_matching_text(entry: Any, key: str, form: str) -> str:
     value = entry[key] if key != "requires_python" else entry.get(key, "")
     if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
         raise ValueError(f"{key}: {shown(value, 80)}")
     return value
 
 
-def _listed(entry: Any, key: str) -> list[str]:
+def _parse_arch_list(entry: Any, key: str) -> list[str]:
     values = entry.get(key, [])
     if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
         raise ValueError(f"{key}: {shown(values, 80)}")
-    return [_text({key: one}, key, _ARCHES) for one in values]
+    return [_require_matching_text({key: one}, key, _ARCHES) for one in values]
 
 
 def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
@@ -888,9 +890,9 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
     ``catalogue`` is a file that somebody has saved, of the index at an address. Raises
     :class:`RefusalError` where it cannot be read whole, whatever a server answers.
     """
-    base = _address(index) if "://" in index else ""
+    base = _normalize_index_url(index) if "://" in index else ""
     if base and not catalogue:
-        data = _fetch(base + CATALOGUE_NAME)
+        data = _download_bounded(base + CATALOGUE_NAME)
         return _latest_rows(data, base, base), base
     folder = Path(os.path.expanduser(index)).absolute()
     file = Path(os.path.expanduser(catalogue)) if catalogue else folder / CATALOGUE_NAME
@@ -928,7 +930,7 @@ def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     return rows
 
 
-def _address(index: str) -> str:
+def _normalize_index_url(index: str) -> str:
     """The address of an index, ending with a slash."""
     try:
         parts = urllib.parse.urlsplit(index)
@@ -960,7 +962,7 @@ class _Onward(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _fetch(url: str) -> bytes:
+def _download_bounded(url: str) -> bytes:
     """What a server answers, bounded in bytes and in time."""
     until = time.monotonic() + _PATIENCE
     data = bytearray()
@@ -1036,10 +1038,10 @@ def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged |
     ``None`` where the index has none.
     """
     judged = [judge_row(row, machine) for row in rows if package in ("", row.project)]
-    return max(judged, key=lambda one: (-len(one.missed), *_rank(one)), default=None)
+    return max(judged, key=lambda one: (-len(one.missed), *_candidate_sort_key(one)), default=None)
 
 
-def _rank(
+def _candidate_sort_key(
     one: Judged,
 ) -> tuple[bool, bool, bool, VersionKey, tuple[int, int], str, str]:
     row = one.row
@@ -1059,8 +1061,8 @@ def judge_row(row: Row, machine: Machine) -> Judged:
     by = _served(row, machine)
     rules = (
         _of_platform(row, machine),
-        _of_python(row, machine),
-        _of_torch(row, machine),
+        _python_mismatch(row, machine),
+        _torch_mismatch(row, machine),
         _of_cuda(row, machine),
         _of_driver(row, machine, by),
         _of_gpus(row, machine, by),
@@ -1075,7 +1077,7 @@ def _of_platform(row: Row, machine: Machine) -> str:
     return f"it is for {' and '.join(sorted(has))}, but this Python is for {machine.platform}"
 
 
-def _of_python(row: Row, machine: Machine) -> str:
+def _python_mismatch(row: Row, machine: Machine) -> str:
     if not any(runs_python(python, abi, machine.python) for python, abi, _ in row.tags):
         said = " and ".join(sorted({f"{python}-{abi}" for python, abi, _ in row.tags}))
         return f"it is for Python {said}, but this is Python {machine.python}"
@@ -1101,7 +1103,7 @@ def runs_python(python: str, abi: str, own: str) -> bool:
     return has == minor and abi in ("none", f"cp3{minor}{'t' * free}")
 
 
-def _of_torch(row: Row, machine: Machine) -> str:
+def _torch_mismatch(row: Row, machine: Machine) -> str:
     if not row.torch:
         return ""
     if not machine.torch:
@@ -1946,27 +1948,27 @@ def ask_driver(place: Place) -> Driver:
     ended = run_child([place.executable, "-I", "-S", "-c", PROBE], _PROBE_SECONDS)
     data = ended.result
     if data.get("driver") and not data.get("error"):
-        return _driver(data)
+        return _parse_driver_report(data)
     trouble = shown(data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200)
     # By itself shutil.which would take one that lies in the current folder of Windows.
     smi = os.path.join(place.system, "nvidia-smi.exe") if place.system else "nvidia-smi"
     if shutil.which(smi) is None:
-        return _driver(data, trouble)
+        return _parse_driver_report(data, trouble)
     release = _SMI.search(run_child([smi], _PROBE_SECONDS).output)
     listed = run_child(
         [smi, "--query-gpu=compute_cap,name", "--format=csv,noheader"], _PROBE_SECONDS
     )
     rows = [row.partition(",")[::2] for row in listed.output.splitlines() if row.strip()]
     if release is None:
-        return _driver(data, trouble or "nvidia-smi does not reach it")
+        return _parse_driver_report(data, trouble or "nvidia-smi does not reach it")
     if listed.code:
         rows, trouble = [], f"nvidia-smi does not list the GPUs: {listed.why or listed.output}"
     seen = {"driver": release[1], "gpus": [a for a, _ in rows], "names": [b for _, b in rows]}
     said = trouble or "nvidia-smi can load its library, but CUDA programs cannot"
-    return _driver({**data, **seen}, said)
+    return _parse_driver_report({**data, **seen}, said)
 
 
-def _driver(data: dict[str, object], trouble: str = "") -> Driver:
+def _parse_driver_report(data: dict[str, object], trouble: str = "") -> Driver:
     release, gpus, names = data.get("driver"), _listed_in(data, "gpus"), _listed_in(data, "names")
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
@@ -2016,10 +2018,10 @@ def installed(place: Place, wanted: Iterable[str]) -> list[Installed]:
         for name in names_in(folder):
             about = _ABOUT.fullmatch(name) if name.endswith("-info") else None
             if about and project(about["name"]) in known:
-                found.append(_installed(folder, name, about))
+                found.append(_read_installed_package(folder, name, about))
         egg = _ABOUT.fullmatch(os.path.basename(folder))
         if egg and egg["kind"] == "egg" and project(egg["name"]) in known:
-            found.append(_installed(folder, "EGG-INFO", egg))
+            found.append(_read_installed_package(folder, "EGG-INFO", egg))
     return found
 
 
@@ -2034,7 +2036,7 @@ def leftovers(place: Place, wanted: str) -> list[str]:
     ]
 
 
-def _installed(folder: str, name: str, about: re.Match[str]) -> Installed:
+def _read_installed_package(folder: str, name: str, about: re.Match[str]) -> Installed:
     info = os.path.join(folder, name)
     legacy = about["kind"] != "dist-info"
     file = os.path.join(info, "PKG-INFO" if legacy else "METADATA")
@@ -2042,7 +2044,7 @@ def _installed(folder: str, name: str, about: re.Match[str]) -> Installed:
     head = "\n".join(text.splitlines()).partition("\n\n")[0]
     says = re.search(r"(?im)^Version:\s*(\S{1,200})", head)
     wheel = read_text(os.path.join(info, "WHEEL")) or ""
-    files = _record(os.path.join(info, "RECORD"))
+    files = _read_record_rows(os.path.join(info, "RECORD"))
     origin = read_text(os.path.join(info, "direct_url.json")) or ""
     linked = any(path.startswith("__editable__") for path, _ in files or ())
     return Installed(
@@ -2058,7 +2060,7 @@ def _installed(folder: str, name: str, about: re.Match[str]) -> Installed:
     )
 
 
-def _record(path: str) -> tuple[tuple[str, int | None], ...] | None:
+def _read_record_rows(path: str) -> tuple[tuple[str, int | None], ...] | None:
     text = read_text(path, _RECORD_BYTES)
     if text is None:
         return None
@@ -2538,7 +2540,11 @@ def binaries_of(package: Installed) -> list[str]:
     if package.files is not None:
         listed = [path for path, _ in package.files if path.lower().endswith(BINARIES)]
         listed = listed[:_MOST_FILES]
-        return [one for one in (_path(package, path) for path in listed) if os.path.isfile(one)]
+        return [
+            one
+            for one in (_package_file_path(package, path) for path in listed)
+            if os.path.isfile(one)
+        ]
     found = []
     for top, _, names in os.walk(os.path.join(package.folder, package.tops[0])):
         found += [os.path.join(top, name) for name in names if name.lower().endswith(BINARIES)]
@@ -2551,7 +2557,7 @@ def python_text(package: Installed, deep: int = 1) -> str:
     """The Python that is run when it is imported first, or more of it."""
     names = [one for one, _ in package.files or () if one.endswith(".py")]
     named = [one for one in names if one.count("/") <= deep][:_MOST_READ]
-    return "\n".join(read_text(_path(package, one)) or "" for one in named)
+    return "\n".join(read_text(_package_file_path(package, one)) or "" for one in named)
 
 
 def uses_torch(package: Installed, libraries: Iterable[str]) -> bool:
@@ -2582,7 +2588,7 @@ def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
     yield cause("other-project", "", ("uninstall", name), modules=modules, **said)
 
 
-def _path(package: Installed, path: str) -> str:
+def _package_file_path(package: Installed, path: str) -> str:
     return os.path.join(package.folder, *path.split("/"))
 
 
@@ -2600,7 +2606,7 @@ def of_files(package: Installed) -> Iterator[Finding]:
     other: list[str] = []
     for path, size in package.files[:_MOST_FILES]:
         try:
-            has = os.stat(_path(package, path)).st_size
+            has = os.stat(_package_file_path(package, path)).st_size
         except (OSError, ValueError):
             missing.append(path)
             continue
@@ -2751,29 +2757,29 @@ def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[Finding | str]:
             if shelf.is_set(library):
                 continue
             if not found:
-                yield _absent(shelf, name, library, late=bool(late))
+                yield _missing_dll_finding(shelf, name, library, late=bool(late))
                 continue
             yield from _of_runtime(shelf, own, name, found)
             yield from _of_copies(shelf, path, found, symbols)
-            yield from _missing(shelf, path, found, symbols, built, late=bool(late))
+            yield from _iter_missing_symbols(shelf, path, found, symbols, built, late=bool(late))
             ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
             if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
                 yield found
 
 
-def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | str:
+def _missing_dll_finding(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | str:
     """A DLL that is nowhere, or where Windows does not look; else where it is."""
     there = shelf.brought.get(library) or shelf.elsewhere(library)
     if there and shelf.adds:
         return there
     there = there or shelf.aside(library)
-    key, said = _known(shelf, library) or _of_cudas(shelf, library, there)
+    key, said = _known_dll_cause(shelf, library) or _of_cudas(shelf, library, there)
     when = ", when it is first called," if late else ""
     wants = f"{name}{when} imports {shown(library, 100)}"
     return cause(key, "warning" if late else "error", wants=wants, **said)
 
 
-def _known(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
+def _known_dll_cause(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
     """The cause of one that a package of Windows', NVIDIA's or torch's brings."""
     if _RUNTIME.fullmatch(library):
         return "no-msvc-runtime", {}
@@ -2853,7 +2859,7 @@ def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Itera
             return
 
 
-def _missing(
+def _iter_missing_symbols(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
 ) -> Iterator[Finding]:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
@@ -3080,7 +3086,7 @@ def report(
         copies = [one for one in there if one.project == name]
         if copies:
             compiled = any(row.project == name and "any" not in row.tags[0] for row in rows)
-            packages.append(_package(shelf, copies, machine, load=load, compiled=compiled))
+            packages.append(_inspect_package(shelf, copies, machine, load=load, compiled=compiled))
         elif at := stray(place, name):
             strays.append(at)
     packages += _beneath(shelf, torches, packages, machine, load)
@@ -3088,7 +3094,7 @@ def report(
         place=place,
         driver=driver,
         torch=torch,
-        torch_installed=_version(torches),
+        torch_installed=_installed_torch_version(torches),
         machine=machine,
         findings=(
             *of_python(place, driver),
@@ -3107,7 +3113,7 @@ def report(
     )
 
 
-def _version(torches: Sequence[Installed]) -> str:
+def _installed_torch_version(torches: Sequence[Installed]) -> str:
     """What METADATA says, if it is a version: it becomes a word of a command."""
     try:
         version_key(torches[0].version)
@@ -3123,14 +3129,14 @@ def machine_of(
     return Machine(
         platform=place.platform,
         python=place.python,
-        torch=_named(torch, torches),
+        torch=_pip_torch_version(torch, torches),
         cuda=torch.cuda if torch else "",
         driver=driver.release,
         gpus=driver.gpus,
     )
 
 
-def _named(torch: Torch | None, torches: Sequence[Installed]) -> str:
+def _pip_torch_version(torch: Torch | None, torches: Sequence[Installed]) -> str:
     """Its version as pip knows it, which it has to be named by to be kept.
 
     PyPI's wheels of torch have ``2.11.0`` there and ``2.11.0+cu130`` in their files.
@@ -3155,14 +3161,14 @@ def _beneath(
     for one in dict.fromkeys([*first, *needed_by(shelf.place, failing)]):
         copies = torches if one.project == "torch" else [one]
         if one.project not in asked and (copies is torches or binaries_of(one)):
-            own = _package(
+            own = _inspect_package(
                 shelf, copies, replace(machine, gpus=()), load=load and copies is torches
             )
             if own.loads is False or any(finding.failed for finding in own.findings):
                 yield own
 
 
-def _package(
+def _inspect_package(
     shelf: Shelf,
     copies: Sequence[Installed],
     machine: Machine,
@@ -3286,7 +3292,7 @@ def command_of(found: Report, judged: Judged, base: str) -> list[list[str]]:
     row = judged.row
     address = f"{place_of(row, base)}#sha256={row.sha256}"
     new, again = pip_installs(found.place.executable, [address], found.torch_installed)
-    return [new, again] if _is_there(found, row) else [new]
+    return [new, again] if _find_installed_package(found, row) else [new]
 
 
 def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
@@ -3299,7 +3305,7 @@ def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
     return {**said, "uv": typed([uv], "cmd" if found.place.windows else "bash")}
 
 
-def _is_there(found: Report, row: Row) -> Package | None:
+def _find_installed_package(found: Report, row: Row) -> Package | None:
     """The installed package that has a wheel's release."""
     for one in found.packages:
         with contextlib.suppress(ValueError):
@@ -3315,13 +3321,13 @@ def typed(commands: Sequence[Sequence[str]], form: str) -> str:
     for program, *words in commands:
         start = program.replace("'", "''") if form == "PowerShell" else program
         start = quoted.format(shlex.quote(program) if form == "bash" else start)
-        said = [_quoted(one, form) for one in words]
+        said = [_quote_shell_word(one, form) for one in words]
         lines.append(" ".join([program if is_plain(program) else start, *said]))
     text = lines[0] if len(lines) == 1 else then.format(*lines)
     return text.replace(swap, by) if swap else text
 
 
-def _quoted(word: str, form: str) -> str:
+def _quote_shell_word(word: str, form: str) -> str:
     if form == "bash" and set(word) & set('$`"'):  # which it reads within " too: of a path
         return shlex.quote(word)
     return word if word.startswith("-") or word.isalpha() else f'"{word}"'
@@ -3361,8 +3367,11 @@ def remedies(found: Report) -> list[tuple[str, str, str]]:
     words = [(one.id, one.do, _undone(found, *one.do)) for one in dict.fromkeys(every) if one.do]
     # Words of metadata must be nothing else to a terminal.
     plain = re.compile(r"[\w.+!<>=~,*:/\\ -]{1,400}")
-    return [(cause, _line(found, *do), _line(found, *undo)) for cause, do, undo in words
-            if all(map(plain.fullmatch, (*do, *undo)))]  # fmt: skip
+    return [
+        (cause, _shell_command_line(found, *do), _shell_command_line(found, *undo))
+        for cause, do, undo in words
+        if all(map(plain.fullmatch, (*do, *undo)))
+    ]
 
 
 def _undone(found: Report, kind: str, what: str, *rest: str) -> tuple[str, ...]:
@@ -3375,7 +3384,7 @@ def _undone(found: Report, kind: str, what: str, *rest: str) -> tuple[str, ...]:
     return ("install", f"{name}=={there[0].version}", *index) if there else ("uninstall", name)
 
 
-def _line(found: Report, kind: str, *words: str) -> str:
+def _shell_command_line(found: Report, kind: str, *words: str) -> str:
     if kind == "ren":
         return " ".join([kind, *(f'"{one}"' for one in words)])
     pip = [found.place.executable, "-m", "pip", kind, *["-y"] * (kind == "uninstall")]
@@ -3393,9 +3402,13 @@ def _machine_lines(found: Report) -> Iterator[str]:
     if found.portable:
         own = found.portable
         said = "is said to be" if found.named else "is"
-        yield from _wrapped(f"preset  this {said} {own.says}: --for {own.preset}", "", "        ")
+        yield from _wrap_answer_text(
+            f"preset  this {said} {own.says}: --for {own.preset}", "", "        "
+        )
         for text in own.differs:
-            yield from _wrapped(f"{'!' if found.named else '-'} {text}", "        ", "          ")
+            yield from _wrap_answer_text(
+                f"{'!' if found.named else '-'} {text}", "        ", "          "
+            )
         if own.differs and own.instead:
             yield f"          to build for this Python: {' '.join(own.instead)}"
     yield f"driver  {f'for CUDA {driver.release}' if driver.release else 'none'}"
@@ -3406,7 +3419,7 @@ def _machine_lines(found: Report) -> Iterator[str]:
     yield f"GPU     {', '.join(named) or 'none'}"
 
 
-def _wrapped(text: str, first: str, further: str) -> list[str]:
+def _wrap_answer_text(text: str, first: str, further: str) -> list[str]:
     return textwrap.wrap(
         text,
         _WIDTH,
@@ -3419,9 +3432,11 @@ def _wrapped(text: str, first: str, further: str) -> list[str]:
 
 def _finding_lines(findings: Sequence[Finding], indent: str) -> Iterator[str]:
     for at, one in enumerate(findings):
-        yield from _wrapped(one.actual, f"{indent}{'!' if one.failed else '-'} ", f"{indent}  ")
+        yield from _wrap_answer_text(
+            one.actual, f"{indent}{'!' if one.failed else '-'} ", f"{indent}  "
+        )
         if one.hint and not any(one.hint == later.hint for later in findings[at + 1 :]):
-            yield from _wrapped(f"=> {one.hint}", f"{indent}  ", f"{indent}     ")
+            yield from _wrap_answer_text(f"=> {one.hint}", f"{indent}  ", f"{indent}     ")
 
 
 def _package_lines(one: Package) -> Iterator[str]:
@@ -3431,7 +3446,7 @@ def _package_lines(one: Package) -> Iterator[str]:
         said[False] = "can be imported, but NOT ALL OF IT LOADS"
     yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
     for text in one.errors:
-        yield from _wrapped(text, "  ", "    ")
+        yield from _wrap_answer_text(text, "  ", "    ")
     yield from _finding_lines(one.findings, "  ")
     if one.loads is False and not any(finding.failed for finding in one.findings):
         yield "  No known cause was found."
@@ -3442,7 +3457,7 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
     if choice.fits:
         yield f"{row.project}: this wheel fits ({choice.by}; {row.smoke})"
         yield f"  {row.file}"
-        there = _is_there(found, row)
+        there = _find_installed_package(found, row)
         if there is not None and there.loads and not there.findings:
             yield "  It is already installed and loads: nothing to do."
             return
@@ -3463,7 +3478,7 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
         yield f"{row.project}: no wheel of the index fits. The nearest one:"
         yield f"  {row.file}"
         for rule in choice.missed:
-            yield from _wrapped(rule, "  - ", "    ")
+            yield from _wrap_answer_text(rule, "  - ", "    ")
 
 
 def as_object(found: Report, base: str) -> dict[str, Any]:
@@ -3570,7 +3585,7 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
             stream.reconfigure(encoding="utf-8" if options.mark else None)
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _do(options, code_file)
+        code = _answer_query(options, code_file)
     except KeyboardInterrupt:
         print("which: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -3584,7 +3599,7 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
     return code
 
 
-def _do(options: argparse.Namespace, code_file: str) -> int:
+def _answer_query(options: argparse.Namespace, code_file: str) -> int:
     place = this_place()
     if options.share:
         driver = ask_driver(place)

@@ -75,15 +75,18 @@ def gpus_of(facts: WheelFacts, requested: Sequence[tuple[str, str]] = ()) -> Gpu
         cuda=tuple(sorted({each for code in having for each in code.made}, key=Version)),
         binaries=tuple(map(_coverage, having)) if whole else (),
         cards=tuple(
-            _card(names, arch, having, unread=unread).model_copy(
+            _assess_card(names, arch, having, unread=unread).model_copy(
                 update={} if windows else {"driver": ""}  # which are known are those of Windows
             )
-            for names, arch in (*(((name,), arch) for name, arch in requested), *_kinds())
+            for names, arch in (
+                *(((name,), arch) for name, arch in requested),
+                *_cards_by_architecture(),
+            )
         ),
     )
 
 
-def _kinds() -> list[tuple[tuple[str, ...], str]]:
+def _cards_by_architecture() -> list[tuple[tuple[str, ...], str]]:
     """The names of the cards of each architecture, the newest first."""
     kinds: dict[str, list[str]] = {}
     for gpu in load_table().gpus:
@@ -121,7 +124,7 @@ class _Outcome:
         #: CUDA versions that wrote the PTX; "" for an unknown one.
         self.jitted = set[str]()
         for unit, count in binary.kinds.items():
-            if any(_runs(code, arch) for code in unit.sass):
+            if any(_can_run_natively(code, arch) for code in unit.sass):
                 self.native += count
             elif any(serves(code, arch, ptx=True) for code in unit.ptx):
                 self.jit += count
@@ -132,7 +135,7 @@ class _Outcome:
         # The driver links again, from the PTX of each part.
         parts = [any(serves(p, arch, ptx=True) for p in unit.ptx) for unit in binary.kinds]
         for unit, count in binary.links.items():
-            if any(_runs(code, arch) for code in unit.sass):
+            if any(_can_run_natively(code, arch) for code in unit.sass):
                 self.native += count
             elif parts and all(parts):
                 self.jit += count
@@ -171,7 +174,9 @@ def _names_cuda(code: _Code) -> bool:
     return any(named & {made.replace(".", ""), made.partition(".")[0]} for made in code.made)
 
 
-def _card(names: tuple[str, ...], arch: str, having: Sequence[_Code], *, unread: bool) -> Card:
+def _assess_card(
+    names: tuple[str, ...], arch: str, having: Sequence[_Code], *, unread: bool
+) -> Card:
     groups = _choices(having)
     several = {code.name for group in groups if len(group) > 1 for code in group}
     fates = [
@@ -195,12 +200,14 @@ def _card(names: tuple[str, ...], arch: str, having: Sequence[_Code], *, unread:
         native=native,
         jit=jit,
         units=total,
-        driver=_driver(fates, arch) if works else "",
-        why="; ".join(filter(None, (_why(fates, total), _which(spare)))) if works else "",
+        driver=_oldest_usable_driver(fates, arch) if works else "",
+        why="; ".join(filter(None, (_explain_failing_units(fates, total), _which(spare))))
+        if works
+        else "",
     )
 
 
-def _runs(code: str, arch: str) -> bool:
+def _can_run_natively(code: str, arch: str) -> bool:
     """Like :func:`serves`, but nothing is compatible between PC and Tegra GPUs."""
     tegra = {code.rstrip("af"), arch} & _TEGRA
     return serves(code, arch) and (not tegra or code.rstrip("af") == arch)
@@ -211,7 +218,7 @@ def _which(spare: Sequence[str]) -> str:
     return f"if {', '.join(spare[:_SHOWN])} is loaded" if spare else ""
 
 
-def _why(fates: Sequence[_Outcome], total: int) -> str:
+def _explain_failing_units(fates: Sequence[_Outcome], total: int) -> str:
     """Which units fail; one without PTX may be an unrecognised device link."""
     failing = [fate for fate in fates if fate.failing]
     if not failing:
@@ -224,7 +231,7 @@ def _why(fates: Sequence[_Outcome], total: int) -> str:
     return f"{missing} of {total} units have no code for it: {where}{more}{hint}"
 
 
-def _driver(fates: Sequence[_Outcome], arch: str) -> str:
+def _oldest_usable_driver(fates: Sequence[_Outcome], arch: str) -> str:
     """The oldest driver. CUDA minor versions are compatible except for PTX, which needs its own.
 
     If no table has that driver's number, the CUDA version is named instead; the oldest driver of a
@@ -254,15 +261,15 @@ def _coverage(binary: _Code) -> Coverage:
     return Coverage(
         binary=binary.name,
         units=len(units),
-        sass=_counted(unit.sass for unit in units),
-        ptx=_counted(unit.ptx for unit in units),
+        sass=_count_units_by_arch(unit.sass for unit in units),
+        ptx=_count_units_by_arch(unit.ptx for unit in units),
         other=tuple(sorted({name for unit in units for name in unit.other})),
         cuda=tuple(sorted(binary.made, key=Version)),
         whole=binary.inventory.complete and all(unit.intact for unit in units),
     )
 
 
-def _counted(archs: Iterable[Iterable[str]]) -> dict[str, int]:
+def _count_units_by_arch(archs: Iterable[Iterable[str]]) -> dict[str, int]:
     counts = Counter(arch for each in archs for arch in each)
     return {arch: counts[arch] for arch in _sorted(counts)}
 
@@ -344,7 +351,7 @@ def _uneven(gpus: Gpus) -> Finding:
     lost = [card for card in gpus.cards if card.runs == "partly"]
     actual = f"SASS {compact(gpus.sass)}, PTX {compact(gpus.ptx)}"
     if lost:
-        uneven.insert(0, "runs only in part on " + ", ".join(_of(card) for card in lost))
+        uneven.insert(0, "runs only in part on " + ", ".join(_card_label(card) for card in lost))
     values = tuple(f"sm_{a}" for a in gpus.sass) + tuple(f"compute_{a}" for a in gpus.ptx)
     return Finding(
         id="coverage",
@@ -356,5 +363,5 @@ def _uneven(gpus: Gpus) -> Finding:
     )
 
 
-def _of(card: Card) -> str:
+def _card_label(card: Card) -> str:
     return f"{card.capability} ({card.names[0]})"

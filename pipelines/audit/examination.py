@@ -45,9 +45,9 @@ class AuditOptions:
 def examine(taken: Input, options: AuditOptions) -> WheelReport:
     """All findings of one wheel; raises only if this machine has no space, or not the extra."""
     if not taken.path and not taken.offer:
-        return _unread(taken, "taken", taken.problem)
+        return _unreadable_wheel_report(taken, "taken", taken.problem)
     if taken.path and not taken.path.is_file():  # reading a named pipe would block forever
-        return _unread(taken, "readable", "not a file, or a broken link")
+        return _unreadable_wheel_report(taken, "readable", "not a file, or a broken link")
     # pefile runs the garbage collector for each binary it cannot read: 35 ms each, and a wheel may
     # have thousands. Freezing what exists already makes that cheap.
     gc.freeze()
@@ -58,23 +58,29 @@ def examine(taken: Input, options: AuditOptions) -> WheelReport:
             facts = read_remote(taken.offer, options.most)
         if taken.sha256 and facts.sha256 not in ("", taken.sha256):
             problem = f"sha256 {facts.sha256}, expected {taken.sha256}"
-            return _unread(taken, "sha256", problem)
+            return _unreadable_wheel_report(taken, "sha256", problem)
         return _examined(taken, facts, options)
     except (SetupError, StorageError):  # of this machine, not of the wheel
         raise
     except PipelineError as error:
         remote = isinstance(error, LockError)  # of a server
-        return _unread(taken, "readable", error.message, "unknown" if remote else "error")
+        return _unreadable_wheel_report(
+            taken, "readable", error.message, "unknown" if remote else "error"
+        )
     except Exception as error:
         # A wheel made to break a reader is a finding; where it broke goes to the log.
         _log.info("%s", taken.file, exc_info=error)
-        return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")
+        return _unreadable_wheel_report(
+            taken, "readable", f"it cannot be read: {type(error).__name__}: {error}"
+        )
     finally:
         gc.collect()  # before unfreezing, or this garbage is frozen with the next wheel
         gc.unfreeze()
 
 
-def _unread(taken: Input, check: str, problem: str, level: Level = "error") -> WheelReport:
+def _unreadable_wheel_report(
+    taken: Input, check: str, problem: str, level: Level = "error"
+) -> WheelReport:
     """The report of a wheel that could not be read."""
     unreadable = Finding(
         id=check, title=check, level=level, actual=problem, requested=level == "unknown"
@@ -142,17 +148,23 @@ def examine_all(
             if isinstance(result, SetupError | StorageError):
                 raise result
             report = (
-                result if isinstance(result, WheelReport) else _lost(taken[number], result, limit)
+                result
+                if isinstance(result, WheelReport)
+                else _failed_worker_report(taken[number], result, limit)
             )
             done[number] = report
             step(report)
     return tuple(done[number] for number in range(len(taken)))
 
 
-def _lost(taken: Input, error: Exception, limit: float) -> WheelReport:
+def _failed_worker_report(taken: Input, error: Exception, limit: float) -> WheelReport:
     if isinstance(error, TimedOutError):
         why = f"timed out after {limit:g} s"
-        return _unread(taken, "readable", why, "unknown")
+        return _unreadable_wheel_report(taken, "readable", why, "unknown")
     if isinstance(error, DiedError):
-        return _unread(taken, "readable", "the process that read it died: out of memory?")
-    return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")
+        return _unreadable_wheel_report(
+            taken, "readable", "the process that read it died: out of memory?"
+        )
+    return _unreadable_wheel_report(
+        taken, "readable", f"it cannot be read: {type(error).__name__}: {error}"
+    )

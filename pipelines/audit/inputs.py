@@ -69,7 +69,9 @@ def resolve_inputs(
     for text in arguments:
         page = is_page(text)
         for item in (
-            _of_page(text, cache, python, most, report) if page else _named(text, cache, python)
+            _of_page(text, cache, python, most, report)
+            if page
+            else _resolve_argument(text, cache, python)
         ):
             what = item.sha256 if isinstance(item, Offer) else item.problem
             place = item.place if isinstance(item, Offer) else str(item.path or item.place)
@@ -90,10 +92,10 @@ def _input(item: Input | Offer) -> Input:
     return Input(item.file, place, sha256=item.sha256 or "", remote=True, offer=item)
 
 
-def _named(text: str, cache: Cache, python: str) -> Iterator[Input | Offer]:
+def _resolve_argument(text: str, cache: Cache, python: str) -> Iterator[Input | Offer]:
     path = Path(text).expanduser()
     if "://" not in text and path.is_dir():
-        wheels = sorted(_wheels(path))
+        wheels = sorted(_find_wheels_below(path))
         if not wheels:
             raise ConfigError(
                 f"{line(text, 200)}: no wheel in that directory or below it",
@@ -115,7 +117,9 @@ def _named(text: str, cache: Cache, python: str) -> Iterator[Input | Offer]:
         file = unquote(urlsplit(source.url).path).rpartition("/")[2]
         yield Offer(file, source.url, source.stated or None)
         return
-    yield from _of_release(source.name, source.version, _offers(source.name, cache), python)
+    yield from _select_release_offers(
+        source.name, source.version, _query_index_offers(source.name, cache), python
+    )
 
 
 def _of_page(
@@ -136,7 +140,7 @@ def _of_page(
             yield listed.offer
 
 
-def _wheels(folder: Path) -> Iterator[Path]:
+def _find_wheels_below(folder: Path) -> Iterator[Path]:
     """Those below a directory; links to directories are not followed."""
     for root, _, files in os.walk(folder, onerror=_unlisted):
         yield from (Path(root, name).absolute() for name in files if name.endswith(".whl"))
@@ -149,7 +153,7 @@ def _unlisted(error: OSError) -> None:
     )
 
 
-def _offers(name: str, cache: Cache) -> list[Offer]:
+def _query_index_offers(name: str, cache: Cache) -> list[Offer]:
     if cache.offline:
         raise ConfigError(
             f"{name}: the index cannot be queried with --offline",
@@ -163,7 +167,9 @@ def _offers(name: str, cache: Cache) -> list[Offer]:
         ) from None
 
 
-def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -> list[Offer]:
+def _select_release_offers(
+    name: str, version: str, offers: Sequence[Offer], python: str
+) -> list[Offer]:
     """Its wheels for Windows, else for any platform; else an error lists what exists."""
     expected = version_of(version)
     every = [

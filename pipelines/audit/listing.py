@@ -121,7 +121,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
             broken.append(Listed(offer, problem=page.message))
         else:
             others["pages below it, not read"] += len(page.projects)
-            ranked += _newest_first(_fitting(page, python, others))
+            ranked += _newest_first(_select_windows_wheels(page, python, others))
     ranked.sort(key=lambda entry: (entry[0], entry[1].name.project, entry[1].listed.offer.file))
     listed = [wheel.listed for _, wheel in ranked[:most]]
     listing = Listing(
@@ -141,7 +141,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     return [*listed, *broken], listing
 
 
-def _fitting(page: IndexPage, python: str, others: Counter[str]) -> list[_Wheel]:
+def _select_windows_wheels(page: IndexPage, python: str, others: Counter[str]) -> list[_Wheel]:
     """Wheels for Windows; for any platform if a release has none for Windows."""
     releases: dict[tuple[str, Version], list[_Wheel]] = {}
     for listed in map(listed_on, page.files):

@@ -144,7 +144,7 @@ def load_findings(loads: Sequence[Loads]) -> Iterator[Finding]:
             title=row.against,
             level=_level(row, spared=some and row in torches),
             requested=row in torches and not row.checked,
-            actual=_found(row),
+            actual=_symbol_summary(row),
             hint=_detail(row),
             values=tuple(dict.fromkeys(each.symbol for each in row.missing)),
         )
@@ -157,7 +157,7 @@ def _level(loads: Loads, *, spared: bool) -> Level:
     return "unknown" if loads.verdict == "unknown" else "ok"
 
 
-def _found(loads: Loads) -> str:
+def _symbol_summary(loads: Loads) -> str:
     if loads.missing:
         names = {(each.library, each.symbol) for each in loads.missing}
         late = all(each.delayed for each in loads.missing)

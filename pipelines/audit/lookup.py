@@ -48,7 +48,7 @@ def of_torch(requested: str, cache: Cache, *, python: str = "") -> ExportTable:
     """
     path = Path(requested).expanduser()
     if path.is_dir():
-        return _of_folder(path, cache.root)
+        return _read_torch_folder(path, cache.root)
     if path.suffix == ".whl" or path.is_file():
         if not path.is_file():
             raise ConfigError(f"--torch {line(requested, 200)}: no such file", hint=_HINT)
@@ -65,10 +65,10 @@ def of_torch(requested: str, cache: Cache, *, python: str = "") -> ExportTable:
             f"--torch {line(requested, 200)}: not a torch version, wheel or directory",
             hint=_HINT,
         ) from None
-    return torch_table(_of_release(version, cache, python))
+    return torch_table(_find_torch_exports(version, cache, python))
 
 
-def _of_folder(folder: Path, root: Path) -> ExportTable:
+def _read_torch_folder(folder: Path, root: Path) -> ExportTable:
     """The exports of ``site-packages``, its ``torch`` or its ``torch/lib``."""
     for lib in (folder / "torch" / "lib", folder / "lib", folder):
         if (lib / "c10.dll").is_file():
@@ -84,7 +84,7 @@ def _of_folder(folder: Path, root: Path) -> ExportTable:
     return ExportTable(f"{title}in {line(folder, 120)}", entry.path, "")
 
 
-def _of_release(version: Version, cache: Cache, python: str) -> CacheEntry:
+def _find_torch_exports(version: Version, cache: Cache, python: str) -> CacheEntry:
     # Only the exact version, as the index may have more, and only what an index or the lock listed
     # by that name: a local file may be any build. Another index may have another file by that name,
     # so it is queried unless --offline.
@@ -92,7 +92,7 @@ def _of_release(version: Version, cache: Cache, python: str) -> CacheEntry:
         entry
         for entry in _named_entries(cache)
         if is_torch_wheel(entry.head.file)
-        and _fits(entry.head.file, version, python)
+        and _is_matching_torch_wheel(entry.head.file, version, python)
         and parse_wheel_filename(entry.head.file)[1] == version
     ]
     if here:
@@ -105,7 +105,11 @@ def _of_release(version: Version, cache: Cache, python: str) -> CacheEntry:
                 hint="Name its wheel or its directory: --torch PATH.",
             )
         return same[0]
-    offers = [offer for offer in _offers("torch", cache) if _fits(offer.file, version, python)]
+    offers = [
+        offer
+        for offer in _fetch_project_offers("torch", cache)
+        if _is_matching_torch_wheel(offer.file, version, python)
+    ]
     known = {str(parse_wheel_filename(offer.file)[1]) for offer in offers}
     if not offers:
         of = f" for Python {python}" if python else ""
@@ -133,7 +137,7 @@ def _named_entries(cache: Cache) -> list[CacheEntry]:
     ]
 
 
-def _fits(file: str, version: Version, python: str) -> bool:
+def _is_matching_torch_wheel(file: str, version: Version, python: str) -> bool:
     name = parsed_name(file)
     if name is None:
         return False
@@ -168,7 +172,7 @@ def _cpython(file: str) -> int:
     return min((int(match[1]) for match in numbers if match), default=0)
 
 
-def _offers(project: str, cache: Cache) -> list[Offer]:
+def _fetch_project_offers(project: str, cache: Cache) -> list[Offer]:
     if cache.offline:
         raise LockError(
             f"the exports of {project} are not cached, and --offline forbids fetching them",
@@ -184,7 +188,7 @@ def _of_offer(offer: Offer, cache: Cache, needed: Callable[[str], bool]) -> Cach
             f"{offer.file}: its index states no sha256, or no https address",
             hint="Download it yourself, and name the file.",
         )
-    entry = _read(offer, offer.sha256, cache, needed)
+    entry = _read_offer_exports(offer, offer.sha256, cache, needed)
     # The cache entry may stem from another name, against which it was checked then.
     if (file := entry.head.file) != offer.file and parsed_name(file) != parsed_name(offer.file):
         raise LockError(
@@ -194,7 +198,9 @@ def _of_offer(offer: Offer, cache: Cache, needed: Callable[[str], bool]) -> Cach
     return entry.listed(cache.root, offer.file, _index_mark())
 
 
-def _read(offer: Offer, sha256: str, cache: Cache, needed: Callable[[str], bool]) -> CacheEntry:
+def _read_offer_exports(
+    offer: Offer, sha256: str, cache: Cache, needed: Callable[[str], bool]
+) -> CacheEntry:
     entry, more = cached(cache, sha256, needed)
     if entry is not None:
         return entry
@@ -246,7 +252,7 @@ def _newest(row: Library, libraries: set[str], cache: Cache) -> ExportTable:
     for entry in sorted(here, key=lambda entry: Version(entry.head.version), reverse=True):
         if needed <= {*entry.head.libraries}:
             return _cuda(entry, row, own)
-    offers = [offer for offer in _offers(row.project, cache) if own.is_of(offer.file)]
+    offers = [offer for offer in _fetch_project_offers(row.project, cache) if own.is_of(offer.file)]
     if not offers:
         raise LockError(
             f"{row.project}: the index has no wheel for Windows", hint="Try another index."
@@ -285,12 +291,12 @@ def of_msvc_runtime(cache: Cache) -> ExportTable:
     """The exports of the pinned C++ runtime; raises :class:`LockError`."""
     tool_id = next(id_ for id_, tool in cache.lock.tools.items() if tool.name == _MSVC)
     tool = cache.lock.tool(tool_id)
-    entry, _ = cached(cache, tool.sha256, _any)
-    entry = entry or of_wheel(cache.fetch(tool_id), tool.sha256, cache, _any)
+    entry, _ = cached(cache, tool.sha256, _accept_any_library)
+    entry = entry or of_wheel(cache.fetch(tool_id), tool.sha256, cache, _accept_any_library)
     return ExportTable(f"MSVC's runtime {tool.version}", entry.path, tool.sha256, _of_msvc)
 
 
-def _any(_: str) -> bool:
+def _accept_any_library(_: str) -> bool:
     return True
 
 

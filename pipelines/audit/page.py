@@ -103,9 +103,9 @@ def render(
     survey: Survey | None = None,
 ) -> str:
     """The page on at least one wheel; ``listings`` say what was left out."""
-    kinds = _kinds(examined)
+    kinds = _card_columns(examined)
     tally = Counter(wheel.worst for wheel in examined)
-    rows = [_row(wheel, kinds, crowd=len(examined) > _CROWD) for wheel in examined]
+    rows = [_wheel_table_row(wheel, kinds, crowd=len(examined) > _CROWD) for wheel in examined]
     return filled(
         "wheels.html.j2",
         "report.css",
@@ -123,12 +123,13 @@ def render(
         tone=_TONES[min(tally, key=LEVELS.index)],
         against=list(dict.fromkeys(name for row in rows for name in row.torches)),
         pythons=sorted(
-            {name.rstrip("+") for row in rows for name in row.pythons} - {"any"}, key=_minor
+            {name.rstrip("+") for row in rows for name in row.pythons} - {"any"},
+            key=_minor_version_key,
         ),
     )
 
 
-def _kinds(examined: Sequence[WheelReport]) -> list[Card]:
+def _card_columns(examined: Sequence[WheelReport]) -> list[Card]:
     """A card for each compute capability."""
     cards: dict[str, Card] = {}
     for card in (card for wheel in examined for card in wheel.gpus.cards):
@@ -137,7 +138,7 @@ def _kinds(examined: Sequence[WheelReport]) -> list[Card]:
     return sorted(cards.values(), key=lambda card: -float(card.capability))
 
 
-def _row(wheel: WheelReport, kinds: Sequence[Card], *, crowd: bool) -> Row:
+def _wheel_table_row(wheel: WheelReport, kinds: Sequence[Card], *, crowd: bool) -> Row:
     cards = {card.capability: card for card in wheel.gpus.cards}
     fates: dict[str, str] = {}
     for kind in kinds:
@@ -155,11 +156,11 @@ def _row(wheel: WheelReport, kinds: Sequence[Card], *, crowd: bool) -> Row:
     return Row(
         wheel=wheel,
         title=f"{wheel.name} {wheel.version}" if wheel.name else wheel.file,
-        pythons=_pythons(wheel.tags),
-        cuda=_span(wheel.gpus.cuda),
+        pythons=_tagged_pythons(wheel.tags),
+        cuda=_cuda_version_range(wheel.gpus.cuda),
         fates=fates,
         ranks={name: [*RUNS, "none"].index(fate) for name, fate in fates.items()},
-        torches=_torches(wheel),
+        torches=_loads_by_torch(wheel),
         drivers=tuple((driver, tuple(names)) for driver, names in sorted(drivers.items())),
         findings=tuple(sorted(shown, key=lambda each: LEVELS.index(each.level))),
         fine=tuple(each.label for each in wheel.of("ok")) if crowd else (),
@@ -167,14 +168,14 @@ def _row(wheel: WheelReport, kinds: Sequence[Card], *, crowd: bool) -> Row:
     )
 
 
-def _span(releases: Sequence[str]) -> str:
+def _cuda_version_range(releases: Sequence[str]) -> str:
     """CUDA versions; a range if there are many."""
     if len(releases) > _FEW:
         return f"{releases[0]}\u2013{releases[-1]}"
     return ", ".join(releases)
 
 
-def _torches(wheel: WheelReport) -> dict[str, Torch]:
+def _loads_by_torch(wheel: WheelReport) -> dict[str, Torch]:
     """By torch version, for all Pythons; a directory counts as a torch of its own."""
     torches: dict[str, Torch] = {}
     for load in wheel.loads:
@@ -190,16 +191,16 @@ def _torches(wheel: WheelReport) -> dict[str, Torch]:
     return torches
 
 
-def _pythons(tags: Sequence[str]) -> tuple[str, ...]:
+def _tagged_pythons(tags: Sequence[str]) -> tuple[str, ...]:
     """The Python versions that its tags are for."""
     pythons: dict[str, None] = {}
     for tag in (tag for text in tags for tag in parse_tag(text)):
         match = _PYTHON.fullmatch(tag.interpreter)
         plus = "+" if match and (match[1] == "py" or tag.abi in ("abi3", "none")) else ""
         pythons[f"3.{match[2]}{plus}" if match else "any"] = None
-    return tuple(sorted(pythons, key=_minor))
+    return tuple(sorted(pythons, key=_minor_version_key))
 
 
-def _minor(text: str) -> int:
+def _minor_version_key(text: str) -> int:
     digits = re.sub(r"\D", "", text.partition(".")[2])
     return int(digits or 0)

@@ -35,7 +35,9 @@ def read_remote(offer: Offer, most: int) -> WheelFacts:
         try:
             raw = RangedFile(client, offer.place.partition("#")[0], most)
             if not offer.size or raw.size == offer.size:
-                return replace(_read(raw, Path(room, offer.file), most), fetched=raw.fetched)
+                return replace(
+                    _inspect_remote_wheel(raw, Path(room, offer.file), most), fetched=raw.fetched
+                )
             why = f"{raw.size} bytes, but its page states {offer.size}"
         except NoRangesError:
             why = "its server does not support range requests"
@@ -46,8 +48,8 @@ def read_remote(offer: Offer, most: int) -> WheelFacts:
     raise LockError(f"{shown_url(offer.place)}: {why}", hint=_HINT)
 
 
-def _read(raw: RangedFile, path: Path, most: int) -> WheelFacts:
-    end = _end(raw)
+def _inspect_remote_wheel(raw: RangedFile, path: Path, most: int) -> WheelFacts:
+    end = _read_wheel_end(raw)
     try:
         raw.seek(0)
         if raw.fetched + raw.size > most:
@@ -59,11 +61,11 @@ def _read(raw: RangedFile, path: Path, most: int) -> WheelFacts:
         return inspect(path)
     finally:  # whatever was found in it
         raw.most += _END
-        if _end(raw) != end:
+        if _read_wheel_end(raw) != end:
             raise LockError(f"{path.name} changed while it was read", hint=_HINT)
 
 
-def _end(raw: RangedFile) -> bytes:
+def _read_wheel_end(raw: RangedFile) -> bytes:
     """The end of a wheel: where it lists RECORD, whose checksum changes with any other file.
 
     Not every server has an ETag.

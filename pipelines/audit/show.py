@@ -65,7 +65,7 @@ def show(examined: Sequence[WheelReport]) -> None:
         _overview(examined)
     else:
         for wheel in examined:
-            _one(wheel)
+            _print_wheel_report(wheel)
     for against, which in references_of(examined).items():
         if against.startswith("torch "):
             say(f"{safe(against, 160)}: {which}", style="dim")
@@ -79,7 +79,7 @@ def _tally(examined: Sequence[WheelReport]) -> str:
     return f"{units.counted(len(examined), 'wheel')}: {', '.join(parts)}"
 
 
-def _one(wheel: WheelReport) -> None:
+def _print_wheel_report(wheel: WheelReport) -> None:
     console.print(f"[bold]{escape(safe(wheel.file))}[/bold]")
     if wheel.sha256:
         say(f"{units.size(wheel.size)}, sha256 {wheel.sha256}", style="dim")
@@ -124,10 +124,10 @@ def _overview(examined: Sequence[WheelReport]) -> None:
 
 def junit(path: Path, examined: Sequence[WheelReport]) -> None:
     """The report for CI, a suite for each wheel and a case for each finding."""
-    xml.write(path, [_suite(wheel) for wheel in examined])
+    xml.write(path, [_wheel_suite(wheel) for wheel in examined])
 
 
-def _suite(wheel: WheelReport) -> Suite:
+def _wheel_suite(wheel: WheelReport) -> Suite:
     results = tuple(cases(wheel.findings, f"audit.{wheel.name or wheel.file}"))
     return Suite(
         name=wheel.file,

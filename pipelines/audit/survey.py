@@ -105,14 +105,14 @@ def changes(
         if before is None:
             yield Finding(id="new", level="ok", subject=one.file, actual="was not there before")
         elif is_read(one) and is_read(before):
-            yield from _changed(before, one)
+            yield from _compare_wheel_reports(before, one)
     for one in old.values():
         actual = "no longer listed" if complete else "not listed, but the listing is incomplete"
         level: Level = "warning" if complete else "unknown"
         yield Finding(id="gone", level=level, subject=one.file, actual=actual)
 
 
-def _changed(old: WheelReport, new: WheelReport) -> Iterator[Finding]:
+def _compare_wheel_reports(old: WheelReport, new: WheelReport) -> Iterator[Finding]:
     if old.size != new.size or len({old.sha256, new.sha256} - {""}) > 1:
         actual = "a different file under the same name and address"
         hint = f"{old.size} bytes, sha256 {old.sha256} before; {new.size}, {new.sha256} now"

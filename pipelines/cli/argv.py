@@ -42,23 +42,26 @@ def normalised(words: Sequence[str], program: ParserContext, commands: Contexts)
         words = [f"--{words[0]}", *words[1:]]
     for at, word in enumerate(words):
         if word in ("-h", "--help"):  # whatever else is wrong with the line
-            before, after = _named(words[:at], commands), _named(words[at + 1 :], commands)
+            before, after = (
+                _find_commands(words[:at], commands),
+                _find_commands(words[at + 1 :], commands),
+            )
             return ["--help", *(before[-1:] or after[:1])]
     return _Reader(program, commands, [*words]).read()
 
 
-def _named(words: Sequence[str], commands: Contexts) -> list[str]:
+def _find_commands(words: Sequence[str], commands: Contexts) -> list[str]:
     """The commands among ``words``."""
     rest, found = [*words], []
     while rest:
-        if (name := _command(rest, commands)) is not None:
+        if (name := _pop_command(rest, commands)) is not None:
             found.append(name)
         else:
             del rest[0]
     return found
 
 
-def _command(rest: list[str], commands: Contexts) -> str | None:
+def _pop_command(rest: list[str], commands: Contexts) -> str | None:
     """The command, of two words or of one, that ``rest`` begins with, which is taken off it."""
     for many in (2, 1):
         if (name := ".".join(rest[:many])) in commands:
@@ -126,7 +129,7 @@ class _Reader:
     def _read_word(self) -> None:
         wanted = self._part.missing[0] if self._part.missing else None
         if wanted is None:
-            if (name := _command(self._rest, self._commands)) is not None:
+            if (name := _pop_command(self._rest, self._commands)) is not None:
                 self._part = _Part(self._commands[name])
                 self._parts.append(self._part)
                 return

@@ -40,7 +40,7 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
         )
     path = Path(named).expanduser()
     path = path if key else home() / path
-    wheels = _wheels(subject)
+    wheels = _wheels_to_attest(subject)
     signer = load_private(path, attesting.passphrase(path, settings.passphrase_env))
     keyid = signer.public_key.keyid
     made = []
@@ -58,7 +58,7 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
         say(f"{path}  signed by {keyid[:16]} ({signer.public_key.scheme})", style="green")
 
 
-def _wheels(subject: str) -> list[tuple[Run, Path]]:
+def _wheels_to_attest(subject: str) -> list[tuple[Run, Path]]:
     """The wheels of runs, or the one that is named, each with its run."""
     from pipelines.cli.find import find
 

@@ -7,7 +7,7 @@ from pipelines.cli.options import Flags, amount, target, whole
 from pipelines.core.errors import AuditError, ConfigError
 
 
-def _words(flag: str, text: str | None) -> list[str]:
+def _split_flag_values(flag: str, text: str | None) -> list[str]:
     """What is between the commas; nothing at all would look as if it had been checked."""
     words = [word.strip() for word in (text or "").split(",") if word.strip()]
     if text is not None and not words:
@@ -59,9 +59,9 @@ def audit(
     from pipelines.plan.config.model import load_config
     from pipelines.toolchain.lock import Cache, load_lock
 
-    cards = tuple(map(named, _words("gpu", gpu)))
+    cards = tuple(map(named, _split_flag_values("gpu", gpu)))
     count, limit = whole("most", most), amount("seconds", "60", seconds)
-    torches = _words("torch", torch)
+    torches = _split_flag_values("torch", torch)
     report, page = target("junit", junit), target("html", html)
     offline = bool(flags.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)

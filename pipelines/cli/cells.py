@@ -53,7 +53,7 @@ def open_matrix(flags: Flags) -> Matrix:
     for row in plan.rows:
         if row.possible:
             try:
-                cells.append(Cell(row.name, _line(settings, request, row, sessions)))
+                cells.append(Cell(row.name, _open_cell_line(settings, request, row, sessions)))
             except ConfigError as error:
                 left_out[row.name] = error.message
     if not cells:
@@ -72,7 +72,7 @@ def open_matrix(flags: Flags) -> Matrix:
     return hold(matrix)
 
 
-def _line(
+def _open_cell_line(
     settings: Config, request: Request, row: Row, sessions: dict[tuple[str, str], LiveSession]
 ) -> Line:
     from pipelines.hosts.live import LiveSession

@@ -31,7 +31,7 @@ def attempt(function: Callable[[], object]) -> int:
     except SystemExit as left:  # of invoke's program, which has said what there was to say
         return int(left.code or 0)
     except PipelineError as error:
-        return _tell(error)
+        return _report_error(error)
     except KeyboardInterrupt:
         from pipelines.core.console import errors
 
@@ -41,7 +41,7 @@ def attempt(function: Callable[[], object]) -> int:
         errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
         return INTERRUPTED
     except Exception as error:
-        return _tell(_of_the_user(error) or missing_extra(error) or _fault(error))
+        return _report_error(_of_the_user(error) or missing_extra(error) or _fault(error))
     return 0
 
 
@@ -60,7 +60,7 @@ def _fault(error: Exception) -> UnexpectedError:
     return unexpected(error)
 
 
-def _tell(error: PipelineError) -> int:
+def _report_error(error: PipelineError) -> int:
     from pipelines.core.console import print_error
 
     print_error(error)
@@ -71,12 +71,12 @@ def unexpected(error: Exception) -> UnexpectedError:
     """What is said of ``error``, whose trace is then in a file."""
     return UnexpectedError(
         f"this should not happen: {type(error).__name__}: {line(error)}",
-        hint=f"This is a bug. {_write(error)}\nPlease report it as an issue of "
+        hint=f"This is a bug. {_write_traceback(error)}\nPlease report it as an issue of "
         "the project's repository, with that file and the command. With -v it is shown here, too.",
     )
 
 
-def _write(error: Exception) -> str:
+def _write_traceback(error: Exception) -> str:
     """Write the trace to where it fits best, and say where."""
     text = safe("".join(traceback.format_exception(error)), _LONGEST)
     name = f"error-{time.strftime('%Y%m%d-%H%M%S')}.txt"

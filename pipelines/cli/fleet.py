@@ -56,12 +56,12 @@ def fleet(
     settings = load_config()
     if json and order:
         raise ConfigError("--json shows a fleet", hint="Give the order on a line of its own.")
-    read = _read(order) if order else None
+    read = _parse_fleet_order(order) if order else None
     with closing(Ledger(_folder(home() / settings.out, name))) as ledger:
         if read is not None:
             _give(ledger, *read)
         else:
-            _show(ledger, as_json=json)
+            _show_fleet_state(ledger, as_json=json)
 
 
 def _folder(out: Path, name: str | None) -> Path:
@@ -80,7 +80,7 @@ def _folder(out: Path, name: str | None) -> Path:
     )
 
 
-def _read(words: list[str]) -> tuple[Verb, str, int]:
+def _parse_fleet_order(words: list[str]) -> tuple[Verb, str, int]:
     """What an order says; :class:`ConfigError` for what is none."""
     from pipelines.fleet.model import Verb
 
@@ -132,7 +132,7 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
         say(answer or "done", "green")
 
 
-def _show(ledger: Ledger, *, as_json: bool) -> None:
+def _show_fleet_state(ledger: Ledger, *, as_json: bool) -> None:
     from pipelines.core.console import answer, console, say
     from pipelines.fleet.history import state
     from pipelines.fleet.terminal import render

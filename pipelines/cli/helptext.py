@@ -58,10 +58,10 @@ def of_command(name: str, command: Command) -> str:
 
 def _paragraphs(text: str) -> str:
     """As wide as the terminal; docstrings are as wide as their files."""
-    return "\n\n".join(_wrapped(part, _width()) for part in text.split("\n\n"))
+    return "\n\n".join(_fill_help_text(part, _width()) for part in text.split("\n\n"))
 
 
-def _wrapped(text: str, width: int) -> str:
+def _fill_help_text(text: str, width: int) -> str:
     return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
 
 
@@ -110,7 +110,7 @@ def _columns(title: str, rows: Rows) -> list[str]:
     room = max(_width() - first, _SOME)
     lines = [title]
     for left, right in rows:
-        shown = _wrapped(right, room).replace("\n", "\n" + " " * first)
+        shown = _fill_help_text(right, room).replace("\n", "\n" + " " * first)
         lines.append(f"  {left}".ljust(first) + shown)
     if any("docs/" in right for _, right in rows) and not Path("docs/README.md").is_file():
         lines.append(f"  docs/ is {DOCUMENTS / 'docs'}")

@@ -136,14 +136,14 @@ def list_(
     from pipelines.core.console import answer
 
     asked = _Asked(flags, image, engine)
-    rows = _rows(asked)
+    rows = _image_rows(asked)
     if json:
         answer({"schema": 1, "engine": asked.engine.title, "images": rows})
         return
     _show_rows(asked, rows)
 
 
-def _rows(asked: _Asked) -> list[dict[str, Any]]:
+def _image_rows(asked: _Asked) -> list[dict[str, Any]]:
     from pipelines.core.hosttext import line
     from pipelines.hosts.images import lookup
     from pipelines.hosts.images import record as names

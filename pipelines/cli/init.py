@@ -68,8 +68,8 @@ def init(
     root = Path(directory).expanduser().absolute()
     left_out = tuple(exclude or ())
     project = detect(root, left_out)
-    _show(project)
-    _refuse(project, without_submodules=without_submodules)
+    _show_detected_project(project)
+    _require_buildable_project(project, without_submodules=without_submodules)
     lock = load_lock()
     values = {"name": name, "python": python, "cuda": cuda, "torch": torch, "archs": archs}
     answers, defaults = _answers(questions(project, lock), values, yes=yes)
@@ -91,11 +91,11 @@ def init(
             hint="Use --force to overwrite them.",
         )
     write(root, {name: files[name] for name in (*comparison.new, *comparison.other)})
-    _show_result(comparison, choices, _places(files, choices, lock))
+    _show_result(comparison, choices, _host_problems_by_place(files, choices, lock))
     return 0
 
 
-def _places(
+def _host_problems_by_place(
     files: Mapping[str, str], choices: Choices, lock: ToolchainLock
 ) -> Mapping[str, Sequence[Finding]]:
     """Where the default target could be built -> why it cannot be."""
@@ -128,7 +128,7 @@ def _places(
     }
 
 
-def _refuse(project: Project, *, without_submodules: bool) -> None:
+def _require_buildable_project(project: Project, *, without_submodules: bool) -> None:
     """Refuse a repository without CUDA, or with missing submodules."""
     if not project.units and not project.facts.cuda:
         raise ConfigError(
@@ -143,7 +143,7 @@ def _refuse(project: Project, *, without_submodules: bool) -> None:
         )
 
 
-def _show(project: Project) -> None:
+def _show_detected_project(project: Project) -> None:
     """Show what was detected."""
     from pipelines.core import units
     from pipelines.core.console import console, say
@@ -192,7 +192,7 @@ def _answers(
     for question in questions:
         answer = flags[question.key]
         if answer is None and interactive:
-            answer = _ask(question)
+            answer = _prompt_until_valid(question)
         elif answer is None:
             answer = defaults[question.key] = question.default
             if not answer:
@@ -207,7 +207,7 @@ def _answers(
     return answers, defaults
 
 
-def _ask(question: Question) -> str:
+def _prompt_until_valid(question: Question) -> str:
     """The user's answer; asks again until it is valid."""
     from pipelines.core.console import print_error
 

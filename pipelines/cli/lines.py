@@ -53,7 +53,11 @@ def request_of(flags: Flags) -> tuple[Request, Shared]:
 
     known = {name: flags[name] for name in Shared.model_fields if flags.get(name)}
     shared = Shared.model_validate(known)
-    axes = {axis: _read(axis, flags[flag]) for axis, flag in AXIS_FLAGS.items() if flags.get(flag)}
+    axes = {
+        axis: _parse_axis_values(axis, flags[flag])
+        for axis, flag in AXIS_FLAGS.items()
+        if flags.get(flag)
+    }
     if shared.for_:
         axes = _with_preset(shared.for_, axes)
     request = Request(
@@ -62,14 +66,14 @@ def request_of(flags: Flags) -> tuple[Request, Shared]:
         minutes=shared.minutes,
         wheel=shared.wheel,
         share=shared.shard,
-        objects=_runs(shared.objects),
+        objects=_parse_object_runs(shared.objects),
         shards=shared.shards,
         reproducible=shared.reproducible,
     )
     return request, shared
 
 
-def _read(axis: str, typed: str) -> str:
+def _parse_axis_values(axis: str, typed: str) -> str:
     """The values of an axis; prints how a patch release was understood."""
     from pipelines.core.versions import as_release
 
@@ -97,7 +101,7 @@ def _say_once(words: str) -> None:
         say(words)
 
 
-def _runs(text: str | None) -> tuple[str, ...]:
+def _parse_object_runs(text: str | None) -> tuple[str, ...]:
     """The runs of ``--objects``; :class:`ConfigError` if it names none.
 
     An empty variable of a script would otherwise build a whole wheel.
@@ -131,12 +135,16 @@ def open_line(flags: Flags) -> Line:
     if re.search(r"\bnative\b", asked, re.IGNORECASE):  # the host's own, so it is asked first
         default = settings.default.model_copy(update={"archs": None})
         axes = {name: value for name, value in request.axes.items() if name != "archs"}
-        first = _at(replace(request, axes=axes), settings.model_copy(update={"default": default}))
+        first = _resolve_shared_line(
+            replace(request, axes=axes), settings.model_copy(update={"default": default})
+        )
         native = gpus_of(first.session)
-    return _at(request, settings, native)
+    return _resolve_shared_line(request, settings, native)
 
 
-def _at(request: Request, settings: Config, native: tuple[str, ...] | None = None) -> Line:
+def _resolve_shared_line(
+    request: Request, settings: Config, native: tuple[str, ...] | None = None
+) -> Line:
     global _line  # noqa: PLW0603
     from pipelines.hosts.live import LiveSession
     from pipelines.plan.matrix.buildplan import resolve

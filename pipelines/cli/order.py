@@ -38,7 +38,7 @@ def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"{name} {value}: the command that it belongs to has another value"
                 if taking
-                else f"{name}: {_named(calls)} takes no such flag",
+                else f"{name}: {_join_call_names(calls)} takes no such flag",
                 hint="Leave it out, or type: wcw --help",
             )
         for flags in unset:
@@ -61,7 +61,7 @@ def _refuse_no_recipe(calls: Sequence[Call]) -> None:
             )
 
 
-def _named(calls: Sequence[Call]) -> str:
+def _join_call_names(calls: Sequence[Call]) -> str:
     return ", ".join(dict.fromkeys(name for name, _ in calls))
 
 
@@ -78,7 +78,7 @@ def _refuse_company(calls: Sequence[Call], alone: Container[str]) -> None:
     for name, _ in calls:
         if name in alone and len(calls) > 1:
             raise ConfigError(
-                f"{name} must be the only command on its line; found {_named(calls)}",
+                f"{name} must be the only command on its line; found {_join_call_names(calls)}",
                 hint="Type them as two lines. Write ./NAME for a file with the name of a command.",
             )
 
@@ -89,7 +89,8 @@ def _refuse_half_dry(calls: Sequence[Call]) -> None:
     real = [call for call in calls if not call[1].get("dry_run")]
     if dry and real:
         raise ConfigError(
-            f"--dry-run is given for {_named(dry)}, but {_named(real)} would really run",
+            f"--dry-run is given for {_join_call_names(dry)}, but "
+            f"{_join_call_names(real)} would really run",
             hint="Type them as two lines.",
         )
 

@@ -50,12 +50,12 @@ def run_plan(
         made = made.led_by(request.axes, settings.default.python)
     if request.shards:
         made = made.divided(shards_of(request.shards), jobs_asked(settings, request))
-    _print(made, format)
+    _print_plan(made, format)
     done = made.recipe.strategy == "skip" or any(row.possible for row in made.rows)
     return 0 if done else NOTHING
 
 
-def _print(made: Plan, format: str) -> None:
+def _print_plan(made: Plan, format: str) -> None:
     from pipelines.core.console import answer
     from pipelines.plan.matrix.export import as_gha, as_json
     from pipelines.plan.matrix.show import print_table

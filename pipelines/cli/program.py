@@ -187,7 +187,9 @@ class Wcw(Program):
             if line.get("fleet"):
                 open_fleet(line, [name for name, _ in calls])
             else:
-                tasks = [(name, _keywords(COMMANDS[name], flags, line)) for name, flags in calls]
+                tasks = [
+                    (name, _task_arguments(COMMANDS[name], flags, line)) for name, flags in calls
+                ]
                 Executor(self.collection, self.config).execute(*tasks)
         finally:
             tell_line()
@@ -196,7 +198,7 @@ class Wcw(Program):
             _tell_lost(lost, fatal=any({"json", "format"} & flags.keys() for _, flags in calls))
 
 
-def _keywords(
+def _task_arguments(
     command: Command, flags: Mapping[str, Any], line: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the task is called with: its own parameters, and the flags of the line."""

@@ -91,24 +91,26 @@ def publish(
             hint="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
         )
     named = bool(runs or yank) or tracks is not None
-    _require(named, "publish: no run is named", "Such as: wcw publish latest --to DIRECTORY")
-    _require(
+    _require_valid_usage(
+        named, "publish: no run is named", "Such as: wcw publish latest --to DIRECTORY"
+    )
+    _require_valid_usage(
         bool(yank) == bool(because),
         "--yank and --because go together: users of the file see the reason",
         "Such as --yank FILE --because 'crashes on sm_89'.",
     )
-    _require(
+    _require_valid_usage(
         re.fullmatch(ADDRESS, tracks or "") is not None,
         f"--tracks {line(tracks or '', 200)}: not the address of an index",
         "Such as https://example.org/simple/, with / at its end.",
     )
-    _require(
+    _require_valid_usage(
         to.startswith("github:") == bool(pages),
         "--pages goes with --to github:...: a release has files, but no pages",
         "Name a directory that GitHub Pages or another server serves.",
     )
     found = [run for name in runs or () for run in find(name)]
-    trusted = [*load_config().provenance.trust, *map(_key, trust or ())]
+    trusted = [*load_config().provenance.trust, *map(_validate_trust_key, trust or ())]
     with tempfile.TemporaryDirectory(prefix="wcw-publish-") as room:
         order = Order(
             offers=offers_of(
@@ -137,18 +139,18 @@ def publish(
             }
         )
     else:
-        _tell(done, dry_run=dry_run)
+        _report_published(done, dry_run=dry_run)
 
 
-def _require(holds: bool, message: str, hint: str) -> None:
+def _require_valid_usage(holds: bool, message: str, hint: str) -> None:
     if not holds:
         raise ConfigError(message, hint=hint)
 
 
-def _key(text: str) -> str:
+def _validate_trust_key(text: str) -> str:
     good = re.fullmatch(TRUST, text.replace(f"{ANY}=", "0" * 64 + "=")) is not None
     message = f"--trust {text[:80]!r}: expected KEY=KIND with the 64 hex digits of a key, or {ANY}"
-    _require(good, message, "A refusal names the key, and the kinds of hosts.")
+    _require_valid_usage(good, message, "A refusal names the key, and the kinds of hosts.")
     return text
 
 
@@ -163,7 +165,7 @@ def _tell_wheel(wheel: Wheel) -> None:
     say(f"  {units.size(wheel.size)}, {safe(smoke_words(wheel))}", style)
 
 
-def _tell(done: Done, *, dry_run: bool) -> None:
+def _report_published(done: Done, *, dry_run: bool) -> None:
     from pipelines.core import units
     from pipelines.core.console import say
     from pipelines.publish.index.pages import views

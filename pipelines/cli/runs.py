@@ -45,16 +45,18 @@ def runs(
         raise ConfigError("--days and --keep are for --prune", hint="Add --prune.")
     found = runs_in(home() / load_config().out)
     if not prune:
-        _show(found, json=json)
+        _show_past_runs(found, json=json)
         return
     old = to_remove(found, days=age if days or keep else _DAYS, keep=many)
     if dry_run:
-        _show(old, json=json, what="would be removed", freed="to be freed")
+        _show_past_runs(old, json=json, what="would be removed", freed="to be freed")
     else:
-        _show(remove(old), json=json, what="removed", freed="freed")
+        _show_past_runs(remove(old), json=json, what="removed", freed="freed")
 
 
-def _show(runs: Sequence[PastRun], *, json: bool, what: str = "", freed: str = "") -> None:
+def _show_past_runs(
+    runs: Sequence[PastRun], *, json: bool, what: str = "", freed: str = ""
+) -> None:
     from pipelines.core import units
     from pipelines.core.console import answer, say
     from pipelines.reports.runs import payload, show

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pipelines.publish.provenance.verifying import Verified
 
 
-def _enough(text: str | None) -> tuple[str, ...]:
+def _parse_accept_flag(text: str | None) -> tuple[str, ...]:
     """The words between the commas, all of them known."""
     from pipelines.publish.provenance.verifying import ACCEPTED
 
@@ -60,7 +60,7 @@ def verify(
     from pipelines.publish.provenance.verifying import verify as look
     from pipelines.toolchain.lock import load_lock
 
-    enough = _enough(accept)
+    enough = _parse_accept_flag(accept)
     file, *named = (Path(name).expanduser() for name in (wheel, provenance) if name is not None)
     for missing in (path for path in (file, *named) if not path.is_file()):
         actual = "a directory" if missing.is_dir() else "none"
@@ -75,11 +75,11 @@ def verify(
     if json:
         answer({"schema": 1, **found.model_dump(mode="json"), "exit": found.code})
     else:
-        _show(found)
+        _show_verification(found)
     return found.code
 
 
-def _show(found: Verified) -> None:
+def _show_verification(found: Verified) -> None:
     """A line a check, what differs below it."""
     from pipelines.core.console import console, say
     from pipelines.reports.findings import table

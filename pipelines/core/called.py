@@ -52,9 +52,9 @@ def as_typed(text: str) -> str:
 
 def with_pages(text: str) -> str:
     """The same, and pages with the path at which they can be opened from here."""
-    return _PAGE.sub(_page, as_typed(text))
+    return _PAGE.sub(_local_page_path, as_typed(text))
 
 
-def _page(named: re.Match[str]) -> str:
+def _local_page_path(named: re.Match[str]) -> str:
     path = DOCUMENTS / named[0]
     return str(path) if path.is_file() and not Path(named[0]).is_file() else named[0]

@@ -73,13 +73,13 @@ def answering() -> Iterator[None]:
 
 def answer(data: Any) -> None:
     """Print ``data`` as JSON, in ASCII; known secrets are blanked. Text is JSON already."""
-    text = redact(data) if isinstance(data, str) else _json(redact_all(data))
+    text = redact(data) if isinstance(data, str) else _format_json(redact_all(data))
     stream = _answers or sys.stdout
     stream.write(text + "\n")
     stream.flush()
 
 
-def _json(data: Any) -> str:
+def _format_json(data: Any) -> str:
     return json.dumps(data, indent=1, allow_nan=False)
 
 

@@ -60,7 +60,7 @@ def find_missing(extra: str) -> SetupError | None:
     """The error for the first of its modules that is not installed."""
     for module, name in MODULES.items():
         if name == extra and not _is_installed(module):
-            return _missing(module, extra)
+            return _missing_extra_error(module, extra)
     return None
 
 
@@ -75,7 +75,7 @@ def missing_extra(error: Exception) -> SetupError | None:
     if not isinstance(error, ModuleNotFoundError):
         return None
     module = (error.name or "").partition(".")[0]
-    return _missing(module, MODULES[module]) if module in MODULES else None
+    return _missing_extra_error(module, MODULES[module]) if module in MODULES else None
 
 
 def _is_installed(module: str) -> bool:
@@ -85,7 +85,7 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-def _missing(module: str, extra: str) -> SetupError:
+def _missing_extra_error(module: str, extra: str) -> SetupError:
     return SetupError(
         f"the Python package {module} is not installed, which the extra '{extra}' brings",
         hint=f"Type: {install_extra(extra)}",

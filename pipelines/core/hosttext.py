@@ -116,7 +116,7 @@ def clean(text: str, limit: int = MAX_TEXT) -> str:
     U+FFFD. A text that is cut begins with a line saying so.
     """
     cut = len(text) > 4 * limit
-    tail = _plain(text[-4 * limit :] if cut else text)
+    tail = _strip_control_codes(text[-4 * limit :] if cut else text)
     data = tail.encode()
     if len(data) <= limit and not cut:
         return tail
@@ -130,7 +130,7 @@ def clean(text: str, limit: int = MAX_TEXT) -> str:
 
 def clean_line(text: str, limit: int = MAX_NAME) -> str:
     """``text`` on one line, for a name or message: its start, of at most ``limit`` UTF-8 bytes."""
-    line = " ".join(_plain(text[: 4 * limit]).split())
+    line = " ".join(_strip_control_codes(text[: 4 * limit]).split())
     data = line.encode()
     mark = "..."
     if len(data) <= limit and len(text) <= 4 * limit:
@@ -138,7 +138,7 @@ def clean_line(text: str, limit: int = MAX_NAME) -> str:
     return data[: max(limit - len(mark), 0)].decode(errors="ignore") + mark[:limit]
 
 
-def _plain(text: str) -> str:
+def _strip_control_codes(text: str) -> str:
     text = _ESCAPES.sub("", text)
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x85", "\n")
     return _NO_CHARACTER.sub("\ufffd", _CONTROLS.sub("", text))

@@ -38,9 +38,9 @@ def parse(data: bytes) -> dict[str, Any]:
         found = json.loads(
             data.decode(),
             object_pairs_hook=once,
-            parse_constant=_refuse,
+            parse_constant=_reject_json_value,
             parse_float=_finite,
-            parse_int=_short,
+            parse_int=_parse_short_int,
         )
     except RecursionError:
         raise ValueError("it is nested too deep") from None
@@ -65,7 +65,7 @@ def inside(value: Any) -> Iterable[Any]:
 def differing(there: Any, here: Any) -> list[str]:
     """Both values of what differs between two objects, a line each."""
     # As text: for Python 1 is True.
-    one, other = ({k: json.dumps(v) for k, v in _flat(value)} for value in (there, here))
+    one, other = ({k: json.dumps(v) for k, v in _flatten_json(value)} for value in (there, here))
     return [
         f"{line(name, 120)}: there {line(one.get(name, 'nothing'), 200)}, "
         f"here {line(other.get(name, 'nothing'), 200)}"
@@ -74,14 +74,14 @@ def differing(there: Any, here: Any) -> list[str]:
     ]
 
 
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten_json(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Every value by where it stands; what is in lists by its name, as far as it has one."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}".lstrip("."))
+            yield from _flatten_json(inner, f"{name}.{key}".lstrip("."))
     elif isinstance(value, list) and value:
         for number, inner in enumerate(value):
-            yield from _flat(inner, f"{name}[{as_dict(inner).get('name', number)}]")
+            yield from _flatten_json(inner, f"{name}[{as_dict(inner).get('name', number)}]")
     else:
         yield name, value
 
@@ -93,11 +93,11 @@ def as_dict(value: Any) -> dict[str, Any]:
 
 def _finite(text: str) -> float:
     found = float(text)
-    return found if math.isfinite(found) else _refuse(text[:20])
+    return found if math.isfinite(found) else _reject_json_value(text[:20])
 
 
-def _short(text: str) -> int:
-    return int(text) if len(text) <= _DIGITS else _refuse("a number of that many digits")
+def _parse_short_int(text: str) -> int:
+    return int(text) if len(text) <= _DIGITS else _reject_json_value("a number of that many digits")
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -108,5 +108,5 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(word: str) -> Any:
+def _reject_json_value(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")

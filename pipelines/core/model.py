@@ -35,7 +35,7 @@ Name = Annotated[
 ]
 
 
-def _compiles(text: str) -> str:
+def _validate_regex(text: str) -> str:
     try:
         re.compile(text)
     except (re.error, OverflowError) as error:
@@ -43,7 +43,7 @@ def _compiles(text: str) -> str:
     return text
 
 
-Regex = Annotated[str, AfterValidator(_compiles)]
+Regex = Annotated[str, AfterValidator(_validate_regex)]
 #: ``3.12``; with a ``t`` behind it the one without the global lock, ``3.14t``.
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}t?$")]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -104,7 +104,7 @@ _ELSEWHERE = {axis: f" here; recipes have it, and the flag --{axis}" for axis in
 
 
 @functools.cache
-def _expected() -> dict[str, str]:
+def _pattern_descriptions() -> dict[str, str]:
     """Pattern of a text -> what is expected, with an example."""
     rows = read_yaml(Path(__file__).with_name("patterns.yaml"))
     return {row["pattern"]: row["expected"] for row in rows}
@@ -120,7 +120,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
         kind, found = problem["type"], problem.get("input")
         if kind == "default_factory_not_called":  # because of another problem
             continue
-        names, known = _place(model, problem["loc"])
+        names, known = _locate_problem_key(model, problem["loc"])
         text = problem["msg"].removeprefix("Value error, ")
         context = problem.get("ctx", {})
         if plain := _PLAIN.get(kind):
@@ -129,7 +129,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             text, found = plain.format(**context, near=near), None
         elif sentence := _SENTENCES.get(kind):
             pattern = str(context.get("pattern"))
-            such = _expected().get(pattern, f"text that matches {pattern}")
+            such = _pattern_descriptions().get(pattern, f"text that matches {pattern}")
             text = sentence.format(**context, such=such)
         key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.
@@ -140,7 +140,9 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     return "\n".join(lines)
 
 
-def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], list[str]]:
+def _locate_problem_key(
+    model: type[BaseModel], loc: Iterable[int | str]
+) -> tuple[list[str], list[str]]:
     """A key as the file has it, without the words that pydantic adds, and its siblings."""
     here, siblings = [model], [*model.model_fields]
     names: list[str] = []
@@ -157,7 +159,7 @@ def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str],
             continue
         siblings = [key for one in here for key in one.model_fields]
         if fields := [one.model_fields[part] for one in here if part in one.model_fields]:
-            here = [inner for each in fields for inner in _models(each.annotation)]
+            here = [inner for each in fields for inner in _models_in_annotation(each.annotation)]
             plain = max(_levels(each.annotation) for each in fields)
     return names, siblings
 
@@ -168,11 +170,14 @@ def _is_meant(model: type[BaseModel], part: int | str) -> bool:
     return part == model.__name__ or (kind is not None and part in get_args(kind.annotation))
 
 
-def _models(hint: Any) -> list[type[BaseModel]]:
+def _models_in_annotation(hint: Any) -> list[type[BaseModel]]:
     """All that may stand there, be it in a list, under a name, or one of several kinds."""
     if isinstance(hint, type) and issubclass(hint, BaseModel):
-        return [hint, *(one for kind in hint.__subclasses__() for one in _models(kind))]
-    return [one for inner in get_args(hint) for one in _models(inner)]
+        return [
+            hint,
+            *(one for kind in hint.__subclasses__() for one in _models_in_annotation(kind)),
+        ]
+    return [one for inner in get_args(hint) for one in _models_in_annotation(inner)]
 
 
 def _levels(hint: Any) -> int:

@@ -91,7 +91,9 @@ def print_columns(
     shown, left_out = list(lines[0]) if lines else [], []
     # Rich takes room from any column, until words and names break: each says what it needs.
     least = {
-        column: _least(column, lines, words=column in wrap, most=_FOLDED if column in fold else 0)
+        column: _minimum_column_width(
+            column, lines, words=column in wrap, most=_FOLDED if column in fold else 0
+        )
         for column in shown
     }
     for column in spare if console.is_terminal else ():
@@ -105,7 +107,7 @@ def print_columns(
             column,
             overflow="fold" if column in fold else "ellipsis",
             # Rich would take room from what cannot give any, and then give it back.
-            no_wrap=least[column] == _least(column, lines, words=False, most=0),
+            no_wrap=least[column] == _minimum_column_width(column, lines, words=False, most=0),
             min_width=least[column],
         )
     for line in lines:
@@ -117,7 +119,9 @@ def print_columns(
     return left_out
 
 
-def _least(column: str, lines: Sequence[Mapping[str, str]], *, words: bool, most: int) -> int:
+def _minimum_column_width(
+    column: str, lines: Sequence[Mapping[str, str]], *, words: bool, most: int
+) -> int:
     """Characters that a column needs: of its longest word, or value; 0: without limit."""
     texts = [column, *(Text.from_markup(line[column]).plain for line in lines)]
     longest = max(len(part) for text in texts for part in (text.split() if words else [text]))

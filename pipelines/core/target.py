@@ -145,7 +145,7 @@ class Target(Model):
         return parts
 
 
-def _axes() -> Mapping[str, Axis]:
+def _target_axes() -> Mapping[str, Axis]:
     axes = {}
     for name, field in Target.model_fields.items():
         (axes[name],) = (item for item in field.metadata if isinstance(item, Axis))
@@ -153,4 +153,4 @@ def _axes() -> Mapping[str, Axis]:
 
 
 #: Every axis, in order.
-AXES = _axes()
+AXES = _target_axes()

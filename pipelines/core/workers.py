@@ -75,7 +75,7 @@ def run_isolated(
     try:
         while waiting or busy:
             while waiting and len(busy) < workers:
-                worker = idle.pop() if idle else _started(context, work)
+                worker = idle.pop() if idle else _start_worker(context, work)
                 worker.number, item = waiting.popleft()
                 worker.until = time.monotonic() + (seconds if worker.ready else _START)
                 busy[worker.pipe] = worker
@@ -103,15 +103,15 @@ def run_isolated(
             worker.end()
 
 
-def _started(context: Any, work: Callable[[Any], Result]) -> _Worker[Result]:
+def _start_worker(context: Any, work: Callable[[Any], Result]) -> _Worker[Result]:
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+    process = context.Process(target=_worker_main_loop, args=(theirs, work), daemon=True)
     process.start()
     theirs.close()  # or the end of the process would go unnoticed
     return _Worker(process, ours)
 
 
-def _serve(pipe: Connection[Any, Any], work: Callable[[Any], Any]) -> None:
+def _worker_main_loop(pipe: Connection[Any, Any], work: Callable[[Any], Any]) -> None:
     """Main loop of the process, until its pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends it
     os.dup2(2, 1)  # standard output is reserved for --json

@@ -62,7 +62,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     }
 
 
-def _text(loader: Any, node: yaml.ScalarNode) -> str:
+def _construct_scalar_text(loader: Any, node: yaml.ScalarNode) -> str:
     text: str = loader.construct_scalar(node)
     if node.style == '"' and _ESCAPED_PATH.match(text):
         problem = r"a Windows path in double quotes, in which \t, \n and \e are control characters"
@@ -70,7 +70,7 @@ def _text(loader: Any, node: yaml.ScalarNode) -> str:
     return text if node.style else Unquoted(text)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:str", _text)
+_Loader.add_constructor("tag:yaml.org,2002:str", _construct_scalar_text)
 
 
 class _RefusedError(MarkedYAMLError):
@@ -114,7 +114,7 @@ def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, hint: str = "
 
 def parse_yaml(text: str) -> Any:
     """What ``text`` holds, as :func:`read_yaml`; raises ``yaml.YAMLError``."""
-    _look(yaml.parse(text, Loader=_Loader))
+    _validate_yaml_events(yaml.parse(text, Loader=_Loader))
     return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
 
 
@@ -146,7 +146,7 @@ class _Open:
             self.of_value = not self.of_value
 
 
-def _look(parsed: Iterable[Any]) -> None:
+def _validate_yaml_events(parsed: Iterable[Any]) -> None:
     """Raise :class:`_RefusedError` for what may not stand in a file of ours."""
     stack: list[_Open] = []
     anchors: dict[str, tuple[int, int]] = {}  # size and height of what stands behind one

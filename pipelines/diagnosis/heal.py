@@ -71,7 +71,7 @@ def heal(diagnosis: Diagnosis, settings: Settings, tried: Sequence[Change] = ())
     known = [settings, *(s for change in tried for s in (change.before, change.settings))]
     changes = {change.what for change in tried}
     for remedy in diagnosis.signature.heals:
-        for what, made in _ways(remedy, settings):
+        for what, made in _possible_changes(remedy, settings):
             if what not in changes and made not in known:
                 return Change(what, diagnosis, settings, made)
     return None
@@ -82,27 +82,31 @@ def first_error(tried: Sequence[Change], last: Diagnosis | None) -> Diagnosis | 
     return tried[0].diagnosis if tried else last
 
 
-def _ways(remedy: Heal, now: Settings) -> Iterator[tuple[str, Settings]]:
+def _possible_changes(remedy: Heal, now: Settings) -> Iterator[tuple[str, Settings]]:
     """Possible changes: description and new settings."""
     if isinstance(remedy, FewerJobs):
         yield from _fewer(now)
     elif isinstance(remedy, SetVariable):
-        environment = _with(now.environment, remedy.variable, remedy.value)
+        environment = _with_variable(now.environment, remedy.variable, remedy.value)
         yield f"{remedy.variable} is {remedy.value}", replace(now, environment=environment)
     elif isinstance(remedy, AppendFlag):
-        flags = _value(now.environment, remedy.variable).split()
+        flags = _variable_value(now.environment, remedy.variable).split()
         if remedy.flag not in flags:
-            environment = _with(now.environment, remedy.variable, " ".join([*flags, remedy.flag]))
+            environment = _with_variable(
+                now.environment, remedy.variable, " ".join([*flags, remedy.flag])
+            )
             yield f"{remedy.flag} in {remedy.variable}", replace(now, environment=environment)
     elif isinstance(remedy, DropFlag):
         yield from _dropped(remedy, now)
     elif isinstance(remedy, OtherToolset):
         for version in remedy.versions:
             there = any(f"{toolset}.".startswith(f"{version}.") for toolset in now.toolsets)
-            if _differs(version, now.toolset, older=remedy.older) and (there or not now.toolsets):
+            if _is_other_toolset(version, now.toolset, older=remedy.older) and (
+                there or not now.toolsets
+            ):
                 yield f"toolset {version}", replace(now, toolset=version)
     elif isinstance(remedy, ShorterRoot):
-        yield from _shorter(remedy, now)
+        yield from _shorten_build_paths(remedy, now)
 
 
 def _fewer(now: Settings) -> Iterator[tuple[str, Settings]]:
@@ -121,29 +125,29 @@ def _fewer(now: Settings) -> Iterator[tuple[str, Settings]]:
 def _dropped(remedy: DropFlag, now: Settings) -> Iterator[tuple[str, Settings]]:
     environment, gone = now.environment, []
     for variable in remedy.variables:
-        flags = _value(environment, variable).split()
+        flags = _variable_value(environment, variable).split()
         left = [f for f in flags if not any(fnmatch.fnmatchcase(f, p) for p in remedy.flags)]
         if left != flags:
             gone += [f"{flag} in {variable}" for flag in flags if flag not in left]
-            environment = _with(environment, variable, " ".join(left))
+            environment = _with_variable(environment, variable, " ".join(left))
     if gone:
         yield f"no {', no '.join(gone)}", replace(now, environment=environment)
 
 
-def _shorter(remedy: ShorterRoot, now: Settings) -> Iterator[tuple[str, Settings]]:
+def _shorten_build_paths(remedy: ShorterRoot, now: Settings) -> Iterator[tuple[str, Settings]]:
     environment, changes = now.environment, []
     root = min(now.build_root, remedy.root, key=len)
     if root != now.build_root:
         changes.append(f"build root {root}")
     for variable in ("TEMP", "TMP"):
-        if len(_value(environment, variable)) > len(remedy.temp):
-            environment = _with(environment, variable, remedy.temp)
+        if len(_variable_value(environment, variable)) > len(remedy.temp):
+            environment = _with_variable(environment, variable, remedy.temp)
             changes.append(f"{variable} {remedy.temp}")
     if changes:
         yield ", ".join(changes), replace(now, build_root=root, environment=environment)
 
 
-def _differs(version: str, now: str | None, *, older: bool) -> bool:
+def _is_other_toolset(version: str, now: str | None, *, older: bool) -> bool:
     """Whether ``version`` (14.38) differs from ``now`` (14.44.35207)."""
     if now is None:
         return True
@@ -153,20 +157,20 @@ def _differs(version: str, now: str | None, *, older: bool) -> bool:
     return mine < other if older else mine != other
 
 
-def _name(environment: Mapping[str, str], variable: str) -> str:
+def _existing_variable_name(environment: Mapping[str, str], variable: str) -> str:
     """The variable as it is spelt in ``environment``."""
     return next((name for name in environment if name.upper() == variable), variable)
 
 
-def _value(environment: Mapping[str, str], variable: str) -> str:
-    return environment.get(_name(environment, variable), "")
+def _variable_value(environment: Mapping[str, str], variable: str) -> str:
+    return environment.get(_existing_variable_name(environment, variable), "")
 
 
-def _with(environment: Mapping[str, str], variable: str, value: str) -> Mapping[str, str]:
-    return {**environment, _name(environment, variable): value}
+def _with_variable(environment: Mapping[str, str], variable: str, value: str) -> Mapping[str, str]:
+    return {**environment, _existing_variable_name(environment, variable): value}
 
 
 def _following(environment: Mapping[str, str], variable: str, value: int) -> Mapping[str, str]:
     """Update a variable that mirrors a setting, if present."""
-    present = _name(environment, variable) in environment
-    return _with(environment, variable, str(value)) if present else environment
+    present = _existing_variable_name(environment, variable) in environment
+    return _with_variable(environment, variable, str(value)) if present else environment

@@ -19,7 +19,7 @@ _DOUBT, _READ = 12, 20
 Facts = Mapping[str, tuple[str, ...]]
 
 
-def _filled(text: str, values: Mapping[str, str]) -> str:
+def _fill_slots(text: str, values: Mapping[str, str]) -> str:
     return _SLOT.sub(lambda slot: values.get(slot[1]) or slot[2] or "", text)
 
 
@@ -45,12 +45,12 @@ class Finding:
     @property
     def cause(self) -> str:
         """Why it failed."""
-        return _filled(self.signature.cause, self.values)
+        return _fill_slots(self.signature.cause, self.values)
 
     @property
     def hint(self) -> str:
         """The next step; of a code its own."""
-        return _filled(_filled(self.signature.hint, self.values), self.values)
+        return _fill_slots(_fill_slots(self.signature.hint, self.values), self.values)
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ def judge(found: Sequence[Finding], lines: int) -> Diagnosis | None:
     weighed = [weighed for finding in found if (weighed := _weighed(finding, found, facts))]
     if not weighed:
         return None
-    cause = min(weighed, key=_order)
+    cause = min(weighed, key=_cause_sort_key)
     others = tuple(finding for finding in weighed if finding is not cause)
     return Diagnosis(cause, others, lines, facts)
 
 
-def _order(finding: Finding) -> tuple[int, int, int]:
+def _cause_sort_key(finding: Finding) -> tuple[int, int, int]:
     rank, confidence = finding.signature.order, finding.confidence
     # A doubtful cause stands behind the others, and before what only reads.
     rank = rank or _DOUBT * (confidence == "possible")
@@ -123,29 +123,29 @@ def _weighed(finding: Finding, found: Sequence[Finding], facts: Facts) -> Findin
     if finding.line < unit and signature.kind != "cause" and signature.order <= _READ:
         return None
     known = {**facts, **{name: (value,) for name, value in finding.values.items()}}
-    if signature.needs and not _holds(signature.needs, known, finding.values):
+    if signature.needs and not _is_within_scope(signature.needs, known, finding.values):
         return None
-    holds = _holds(signature.scope, known, finding.values)
+    holds = _is_within_scope(signature.scope, known, finding.values)
     if holds is False:
         return None
     lower = [*CONFIDENCES, "possible"][CONFIDENCES.index(signature.claims) + (holds is None)]
     return replace(finding, confidence=lower)
 
 
-def _holds(scope: Scope, facts: Facts, values: Mapping[str, str]) -> bool | None:
+def _is_within_scope(scope: Scope, facts: Facts, values: Mapping[str, str]) -> bool | None:
     """Whether the log is within the scope; ``None`` if it does not say."""
     for name, expected in scope.items():
         if isinstance(expected, str):
             agrees = any(_within(version, expected) for version in facts.get(name, ()))
         else:
-            names = {_named(_filled(one, values)) for one in expected}
-            agrees = not names.isdisjoint(map(_named, facts.get(name, ())))
+            names = {_normalise_package_name(_fill_slots(one, values)) for one in expected}
+            agrees = not names.isdisjoint(map(_normalise_package_name, facts.get(name, ())))
         if name in facts and not agrees:
             return False
     return True if scope.keys() <= facts.keys() else None
 
 
-def _named(name: str) -> str:
+def _normalise_package_name(name: str) -> str:
     """A package's name as it is compared: ``Flash_Attn-2.8.3`` is ``flash-attn``."""
     return _RELEASE.sub("", name.strip("'\"")).replace("_", "-").lower()
 

@@ -61,7 +61,9 @@ class _Pass:
     def search(self, data: bytes, start: int, stop: int) -> None:
         """Search for what begins in ``data[start:stop]``; beyond ``stop`` is context."""
         if self.began is None:
-            self.began = _time(_STAMP.search(data, start, min(start + _LINE_AFTER, stop)))
+            self.began = _parse_log_timestamp(
+                _STAMP.search(data, start, min(start + _LINE_AFTER, stop))
+            )
         hits: dict[tuple[int, str], tuple[int, Signature]] = {}
         for needle in self.needles.within(data[start : stop + NEEDLE]):
             for begin, at, signature in self._hits(data, start, stop + len(needle) - 1, needle):
@@ -85,17 +87,17 @@ class _Pass:
         for signature in self.catalogue.by_needle[needle]:
             if not signature.last:
                 left[signature.id] = _KEPT - len(self.found.get(signature.id, ()))
-            elif hit := _last(data, start, stop, needle, signature):
+            elif hit := _find_last_match(data, start, stop, needle, signature):
                 yield *hit, signature
         dull = set[bytes]()
         at = data.rfind(needle, start, stop)  # twice as fast as find, and most are not there
         if at >= 0 and any(left.values()):
             at = data.find(needle, start, stop)
         while at >= 0 and any(left.values()):
-            begin, end = _line(data, at)
+            begin, end = _line_bounds(data, at)
             if (line := data[begin:end]) not in dull:
                 dull.add(line)
-                text = _text(line)
+                text = _decode_log_line(line)
                 for signature in self.catalogue.by_needle[needle]:
                     if left.get(signature.id) and signature.groups(text) is not None:
                         left[signature.id] -= 1
@@ -109,8 +111,8 @@ class _Pass:
         self, data: bytes, begin: int, at: int, number: int, signature: Signature
     ) -> Finding:
         """The finding with its context."""
-        end = _line(data, at)[1]
-        text = _text(data[begin:end])
+        end = _line_bounds(data, at)[1]
+        text = _decode_log_line(data[begin:end])
         column = match.start() if (match := signature.pattern.search(text)) else 0
         shown = text if len(text) <= _SHOWN else text[max(0, column - _SHOWN // 4) :]
         shown = safe(shown.strip(), _SHOWN)
@@ -120,13 +122,13 @@ class _Pass:
         for line in filter(bytes.strip, following.splitlines()):
             if _NEXT_UNIT.match(line) or len(below) >= signature.context:
                 break
-            below.append(safe(_text(line[:_LINE_AFTER]).rstrip(), _SHOWN))
+            below.append(safe(_decode_log_line(line[:_LINE_AFTER]).rstrip(), _SHOWN))
         block = data.rfind(b"FAILED: ", max(0, at - _BEFORE), at + 1)
         unit = _UNIT.match(data, block) if block >= 0 else None
         values = (signature.groups(text) or {}) | {"text": shown}
         if "{raised" in signature.cause:
             values["raised"] = _raised(data[max(0, begin - _AFTER) : begin])
-        if self.began and (now := _time(_STAMP.match(data, begin))):
+        if self.began and (now := _parse_log_timestamp(_STAMP.match(data, begin))):
             values["minutes"] = str(round((now - self.began).total_seconds() / 60))
         return Finding(
             signature=signature,
@@ -134,15 +136,15 @@ class _Pass:
             column=column + 1,
             text=shown,
             below=tuple(below),
-            unit=safe(_text(unit[1]).strip(), _SHOWN) if unit else "",
-            command=safe(_text(unit[2]).strip(), _SHOWN)
+            unit=safe(_decode_log_line(unit[1]).strip(), _SHOWN) if unit else "",
+            command=safe(_decode_log_line(unit[2]).strip(), _SHOWN)
             if unit and unit[2] and unit.start(2) < begin
             else "",
             values={name: safe(value, _SHOWN) for name, value in values.items()},
         )
 
 
-def _last(
+def _find_last_match(
     data: bytes, start: int, stop: int, needle: bytes, signature: Signature
 ) -> tuple[int, int] | None:
     """The last line that matches, of the last ones that have ``needle``."""
@@ -150,14 +152,14 @@ def _last(
         at = data.rfind(needle, start, stop)
         if at < 0:
             break
-        begin, end = _line(data, at)
-        if signature.groups(_text(data[begin:end])) is not None:
+        begin, end = _line_bounds(data, at)
+        if signature.groups(_decode_log_line(data[begin:end])) is not None:
             return begin, at
         stop = max(begin, start)
     return None
 
 
-def _time(stamp: re.Match[bytes] | None) -> datetime | None:
+def _parse_log_timestamp(stamp: re.Match[bytes] | None) -> datetime | None:
     with contextlib.suppress(ValueError):  # such as the 99th of a month
         return datetime.fromisoformat(stamp[1].decode()) if stamp else None
     return None
@@ -167,7 +169,7 @@ def _raised(above: bytes) -> str:
     """The packages of a traceback, the one that raised last; else its files."""
     names: list[str] = []
     start = max(0, above.rfind(b"Traceback (most recent call last)"))
-    for path in map(_text, _FRAME.findall(above, start)):
+    for path in map(_decode_log_line, _FRAME.findall(above, start)):
         match = _PACKAGE.search(path)
         if match and (match[1] or not re.search(r"[\\/][Ll]ib[\\/]", path)):
             names.append(match[1] or match[2])
@@ -175,7 +177,7 @@ def _raised(above: bytes) -> str:
     return " -> ".join([name for name in dict.fromkeys(names) if name != "pip"][-3:])
 
 
-def _line(data: bytes, at: int) -> tuple[int, int]:
+def _line_bounds(data: bytes, at: int) -> tuple[int, int]:
     """Start and end of the line around ``at``; carriage returns also end a line."""
     low, high = max(0, at - _LINE_BEFORE), min(len(data), at + _LINE_AFTER)
     begin = max(data.rfind(b"\n", low, at), data.rfind(b"\r", low, at)) + 1 or low
@@ -183,7 +185,7 @@ def _line(data: bytes, at: int) -> tuple[int, int]:
     return begin, min(ends, default=high)
 
 
-def _text(line: bytes) -> str:
+def _decode_log_line(line: bytes) -> str:
     """A line as text: UTF-8, else the code page of western Windows."""
     try:
         text = line.decode("utf-8")
@@ -193,7 +195,7 @@ def _text(line: bytes) -> str:
     return text[prefix.end() :] if prefix else text
 
 
-def _plain(stream: IO[bytes]) -> Iterator[bytes]:
+def _iter_plain_blocks(stream: IO[bytes]) -> Iterator[bytes]:
     """The log in blocks as UTF-8 or an ASCII-like code page, without colours.
 
     With a byte order mark UTF-16 is decoded. Without one (PowerShell's ``>>`` puts UTF-16 below
@@ -243,7 +245,7 @@ def diagnose(
     catalogue = catalogue or load_catalogue()
     state = _Pass(catalogue, Needles(catalogue.by_needle), above)
     data, start, ended = b"", 0, True
-    for block in _plain(stream):
+    for block in _iter_plain_blocks(stream):
         data = data[max(0, start - _BEFORE) :] + block
         start = min(start, _BEFORE)
         stop = max(start, len(data) - _AFTER)
@@ -274,5 +276,5 @@ def last_lines(path: Path, most: int = 8) -> tuple[str, ...]:
     """The last lines of a log that are not empty, safe to print."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - _AFTER))
-        lines = b"".join(_plain(stream)).splitlines()
-    return tuple(safe(_text(line), _SHOWN) for line in lines if line.strip())[-most:]
+        lines = b"".join(_iter_plain_blocks(stream)).splitlines()
+    return tuple(safe(_decode_log_line(line), _SHOWN) for line in lines if line.strip())[-most:]

@@ -39,7 +39,7 @@ _ESCAPES_AND_CLASSES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 _REPEAT = re.compile(r"([*+])|\{(\d*)(,?)(\d*)\}")
 
 
-def _bounded(text: str) -> str:
+def _require_linear_regex(text: str) -> str:
     """Refuse a regex that takes more than linear time, as it is matched against untrusted text."""
     try:
         re.compile(text, re.ASCII)
@@ -157,7 +157,7 @@ class Signature(Model):
     id: Id
     kind: Kind = "cause"
     rank: Annotated[int, Field(ge=0, le=99)] | None = None
-    regex: Annotated[str, StringConstraints(min_length=1), AfterValidator(_bounded)]
+    regex: Annotated[str, StringConstraints(min_length=1), AfterValidator(_require_linear_regex)]
     needles: Annotated[tuple[Needle, ...], Field(min_length=1)]
     sample: Text
     also: tuple[Text, ...] = ()
@@ -259,7 +259,7 @@ class Catalogue(Model):
         return self
 
 
-def _named(problems: str, text: Any) -> str:
+def _replace_signature_numbers(problems: str, text: Any) -> str:
     """Replace the numbers of signatures in messages by their ids."""
 
     def name(match: re.Match[str]) -> str:
@@ -299,6 +299,6 @@ def read_catalogue(path: Path) -> Catalogue:
         return Catalogue.model_validate(text)
     except ValidationError as error:
         raise ConfigError(
-            _named(explain(path, error, Catalogue), text),
+            _replace_signature_numbers(explain(path, error, Catalogue), text),
             hint="See pipelines/diagnosis/model.py: Signature.",
         ) from None

@@ -18,7 +18,7 @@ class Needles:
     """Rules out most needles for a part of a log, as one of their words is not in it."""
 
     def __init__(self, needles: Iterable[bytes]) -> None:
-        self._parts = {needle: _parts(needle) for needle in needles}
+        self._parts = {needle: _split_needle_words(needle) for needle in needles}
 
     def within(self, text: bytes) -> list[bytes]:
         """The needles that may be in ``text``; no other is."""
@@ -32,7 +32,7 @@ class Needles:
 
 
 @cache
-def _parts(needle: bytes) -> tuple[set[bytes], list[bytes]]:
+def _split_needle_words(needle: bytes) -> tuple[set[bytes], list[bytes]]:
     """Its words between blanks; then those at its ends, with the blank that it has there."""
     parts = re.findall(rb"(?:^| )[^ ]+(?: |$)", needle.translate(_ALIKE).replace(b" ", b"  "))
     whole = [part for part in parts if part.startswith(b" ") and part.endswith(b" ")]

@@ -42,13 +42,13 @@ def payload(diagnosis: Diagnosis | None, log: str) -> dict[str, Any]:
         "schema": 1,
         "log": log,
         "cause": result(diagnosis).model_dump(mode="json") if diagnosis else None,
-        "ended": _row(ended) if ended else None,
+        "ended": _finding_fields(ended) if ended else None,
         "facts": dict(diagnosis.facts) if diagnosis else {},
-        "others": [_row(other) for other in others],
+        "others": [_finding_fields(other) for other in others],
     }
 
 
-def _row(finding: Finding) -> dict[str, Any]:
+def _finding_fields(finding: Finding) -> dict[str, Any]:
     row = {"id": finding.signature.id, "line": finding.line, "unit": finding.unit}
     return {**row, "text": finding.text, "confidence": finding.confidence}
 
@@ -83,7 +83,7 @@ def render(
         rows.append(Text("No known cause found; this is what the log says.", style="yellow"))
     headline = Text(inert(cause.cause), style="bold red" if known else "bold")
     headline.append(f"  ({signature.id}, {cause.confidence})", style="dim")
-    rows += [headline, _where(cause, log)]
+    rows += [headline, _cause_location(cause, log)]
     rows += around or [Text(f"    {inert(line)}", style="dim") for line in cause.below]
     rows.append(Text.assemble(("→ ", "yellow"), as_typed(inert(cause.hint))))
     if signature.heals:
@@ -97,7 +97,7 @@ def render(
     return Group(*rows, *_besides(diagnosis))
 
 
-def _where(finding: Finding, log: str) -> RenderableType:
+def _cause_location(finding: Finding, log: str) -> RenderableType:
     unit = f", unit {inert(finding.unit)}" if finding.unit else ""
     command = [Text(f"    of the command {inert(finding.command)}")] if finding.command else []
     return Group(

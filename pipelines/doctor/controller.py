@@ -24,15 +24,15 @@ def judge(facts: Facts, limits: Thresholds) -> Iterator[Finding]:
         found = facts.text(key)
         yield finding(AREA, title, "ok" if found else "unknown", found or facts.at(key).why)
     for name in _DISKS:
-        yield _disk(facts.at("disks"), name, limits)
-    yield _lock(facts)
+        yield _check_controller_disk(facts.at("disks"), name, limits)
+    yield _check_lock_pins(facts)
     yield _downloads(facts)
-    yield _git(facts)
+    yield _check_git_installed(facts)
     if facts.at("wine").tree is not None:
         yield _wine(facts)
 
 
-def _disk(disks: Facts, name: str, limits: Thresholds) -> Finding:
+def _check_controller_disk(disks: Facts, name: str, limits: Thresholds) -> Finding:
     free, least = disks.number(name, "free"), limits.controller_disk
     title, moved = _DISKS[name]
     wanted = f"{least.warn:g} GiB free"
@@ -45,18 +45,18 @@ def _disk(disks: Facts, name: str, limits: Thresholds) -> Finding:
     return finding(AREA, title, level, found, wanted, hint)
 
 
-def _lock(facts: Facts) -> Finding:
+def _check_lock_pins(facts: Facts) -> Finding:
     unpinned, wanted = facts.rows("lock", "unpinned"), "a sha256 for every tool"
     if unpinned is None:
         return finding(AREA, "lock", "unknown", facts.at("lock").why, wanted)
     hint = "invoke lock"
     if unpinned:
-        hint += f" --only {','.join(_texts(unpinned))}"
+        hint += f" --only {','.join(_row_texts(unpinned))}"
         return finding(
             AREA,
             "lock",
             "error",
-            f"not pinned: {few(_texts(unpinned))}",
+            f"not pinned: {few(_row_texts(unpinned))}",
             wanted,
             f"{hint}, on a machine with an internet connection",
         )
@@ -66,7 +66,7 @@ def _lock(facts: Facts) -> Finding:
     return finding(AREA, "lock", "ok", found)
 
 
-def _texts(rows: list[Facts]) -> list[str]:
+def _row_texts(rows: list[Facts]) -> list[str]:
     return [text for row in rows if (text := row.text())]
 
 
@@ -78,7 +78,7 @@ def _downloads(facts: Facts) -> Finding:
         found = "unknown until the lock is complete"
         return finding(AREA, "downloads", "unknown", found)
     if damaged := facts.rows("lock", "damaged"):
-        found, hint = f"damaged on this machine: {few(_texts(damaged))}", "invoke cache --prune"
+        found, hint = f"damaged on this machine: {few(_row_texts(damaged))}", "invoke cache --prune"
         return finding(AREA, "downloads", "warning", found, "what was pinned", hint)
     if not missing:
         return finding(AREA, "downloads", "ok", "all files for the host are here")
@@ -86,7 +86,7 @@ def _downloads(facts: Facts) -> Finding:
     return finding(AREA, "downloads", "ok", found)
 
 
-def _git(facts: Facts) -> Finding:
+def _check_git_installed(facts: Facts) -> Finding:
     found, answer = facts.text("git"), facts.at("git")
     if found:
         return finding(AREA, "git", "ok", found)

@@ -53,8 +53,8 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
             found = f"{driver} of Linux, whose CUDA the host's own rules judge"
             yield finding(AREA, f"{title} driver", "ok", found)
         else:
-            yield _driver(f"{title} driver", driver, purpose, compat)
-        yield _model(f"{title} driver model", model)
+            yield _check_gpu_driver(f"{title} driver", driver, purpose, compat)
+        yield _check_driver_model(f"{title} driver model", model)
     if rows and (missing := [n for n in chosen if n >= len(rows)]):
         hint = "name those that nvidia-smi lists there: they are counted from 0"
         found = f"there is no GPU {', '.join(map(str, missing))}, the last is {len(rows) - 1}"
@@ -95,7 +95,7 @@ def _covered(name: str, arch: str | None, purpose: Purpose) -> Finding:
     return finding(AREA, name, level, found, f"sm_{number} among {built}", hint)
 
 
-def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Finding:
+def _check_gpu_driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Finding:
     version, wanted = known(driver), f"one for CUDA {purpose.target.cuda}"
     if driver is None or version is None:
         return finding(AREA, name, "unknown", driver or "not reported", wanted)
@@ -112,7 +112,7 @@ def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> 
     return finding(AREA, name, "ok", driver)
 
 
-def _model(name: str, model: str | None) -> Finding:
+def _check_driver_model(name: str, model: str | None) -> Finding:
     if model not in MODELS:
         return finding(AREA, name, "unknown", model or "not reported", " or ".join(MODELS))
     says, source = MODELS[model]

@@ -35,7 +35,7 @@ PROGRAMS = ("ninja", "git", "sccache")
 _PINGS = 3
 
 
-def _disk(path: Path) -> dict[str, object] | None:
+def _measure_disk_usage(path: Path) -> dict[str, object] | None:
     """Free and total bytes where ``path`` is, or will be."""
     place = path.expanduser().absolute()
     while not place.exists() and place != place.parent:
@@ -47,7 +47,7 @@ def _disk(path: Path) -> dict[str, object] | None:
     return {"path": str(place), "free": usage.free, "total": usage.total}
 
 
-def _lock(plan: BuildPlan) -> dict[str, object]:
+def _inspect_tool_lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock = plan.cache.lock
     names: dict[str, None] = {}
@@ -86,13 +86,13 @@ def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "python": ".".join(map(str, sys.version_info[:3])),
         "disks": {
-            "cache": _disk(plan.cache.root if plan else default_cache()),
-            "out": _disk(plan.out if plan else home() / "out"),
+            "cache": _measure_disk_usage(plan.cache.root if plan else default_cache()),
+            "out": _measure_disk_usage(plan.out if plan else home() / "out"),
         },
         "git": shutil.which("git"),
     }
     if plan is not None:
-        facts["lock"] = _lock(plan)
+        facts["lock"] = _inspect_tool_lock(plan)
     else:
         facts["problems"] = {"lock": "not asked: no host was named"}
     if plan is not None and (below := plan.host.prerequisites()) is not None:
@@ -117,13 +117,13 @@ def measure_skew(session: Session) -> float:
     return min(trips)[1]
 
 
-def _checked(session: Session, settings: Sequence[Setting]) -> dict[str, provision.Row]:
+def _query_host_settings(session: Session, settings: Sequence[Setting]) -> dict[str, provision.Row]:
     """What the host's own checks say, by the ids of the resources."""
     rows = session.call(provision.check_all, specs=[setting.spec for setting in settings])
     return dict(zip((setting.id for setting in settings), rows, strict=True))
 
 
-def _archives(plan: BuildPlan) -> list[Setting]:
+def _archive_settings(plan: BuildPlan) -> list[Setting]:
     """The tools that provisioning unpacks there; none while the lock is not whole."""
     with contextlib.suppress(LockError):
         return [Setting(w.id, w.spec, True) for w in plan.wanted if w.spec["kind"] == "archive"]
@@ -157,12 +157,12 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
             servers=SERVERS if plan.host.capabilities.msvc else (),
         ),
     }
-    if unpacked := _archives(plan):
+    if unpacked := _archive_settings(plan):
         parts["unpacked"] = lambda: [
-            {"id": name, **row} for name, row in _checked(session, unpacked).items()
+            {"id": name, **row} for name, row in _query_host_settings(session, unpacked).items()
         ]
     if settings:  # after machine: to check a variable is to take it over
-        parts["resources"] = lambda: _checked(session, settings)
+        parts["resources"] = lambda: _query_host_settings(session, settings)
     found: dict[str, object] = dict.fromkeys(parts)
     problems: dict[str, str] = {}
     for name, part in parts.items():

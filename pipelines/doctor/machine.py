@@ -31,24 +31,24 @@ _POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
 
 def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Finding]:
     """The operating system, processor, Python, rights, memory, commit limit, disk, clock."""
-    yield _system(facts, compat)
+    yield _check_operating_system(facts, compat)
     yield _processor(facts)
     yield _bits(facts)
     if purpose.services:
         yield _rights(facts)
         yield _password(facts)
-        yield _policies(facts)
+        yield _check_code_policies(facts)
     yield _memory(facts, purpose, limits)
     yield _commit(facts, purpose, limits)
     if purpose.services:
         yield from (_page_file(facts, setting) for setting in purpose.of("page_file"))
-    yield _disk(facts, purpose, limits)
+    yield _check_build_disk(facts, purpose, limits)
     yield _clock(facts, limits)
     if purpose.services:
-        yield _sleep(facts)
+        yield _check_sleep_settings(facts)
 
 
-def _system(facts: Facts, compat: Compat) -> Finding:
+def _check_operating_system(facts: Facts, compat: Compat) -> Finding:
     name = "operating system"
     wanted = ", ".join(release.name for release in compat.windows)
     if wine := facts.text("machine", "wine"):
@@ -122,7 +122,7 @@ def _password(facts: Facts) -> Finding:
     return finding(AREA, "password", "warning", found, wanted, *hint, source=_EXPIRY)
 
 
-def _policies(facts: Facts) -> Finding:
+def _check_code_policies(facts: Facts) -> Finding:
     """A wheel that was just built is not signed."""
     answer, wanted = facts.at("machine", "policies"), "none that blocks unsigned modules"
     state, enforced = answer.signed("smart_app_control"), answer.flag("enforced")
@@ -142,20 +142,20 @@ def _policies(facts: Facts) -> Finding:
     return finding(AREA, "policies", "ok", "none")
 
 
-def _jobs(facts: Facts, purpose: Purpose) -> int | None:
+def _compile_job_count(facts: Facts, purpose: Purpose) -> int | None:
     """Compile jobs at a time: as ordered, else one a core."""
     cores = facts.number("facts", "cpus")
     return purpose.jobs or (max(1, int(cores)) if cores else None)
 
 
-def _fitting(size: float, limits: Thresholds) -> int:
+def _jobs_fitting_memory(size: float, limits: Thresholds) -> int:
     return max(1, int(size / (limits.memory_per_job.warn * GIB)))
 
 
 def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     name, least = "memory", limits.memory_per_job
     wanted = f"{least.warn:g} GiB a job"
-    total, jobs = facts.number("facts", "memory", "total"), _jobs(facts, purpose)
+    total, jobs = facts.number("facts", "memory", "total"), _compile_job_count(facts, purpose)
     if total is None or jobs is None:
         return finding(AREA, name, "unknown", facts.at("facts", "memory").why, wanted)
     found = f"{gib(total, 1)}: {gib(total / jobs, 1)} for each of {jobs} compile jobs"
@@ -164,14 +164,19 @@ def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
         return finding(AREA, name, level, found)
     if total < least.fail * GIB:
         return finding(AREA, name, "error", found, wanted, _OTHER)
-    hint = f"build with --jobs {_fitting(total, limits)}"  # fewer jobs help, or one is slow
+    # Fewer jobs help, or one is slow.
+    hint = f"build with --jobs {_jobs_fitting_memory(total, limits)}"
     return finding(AREA, name, "warning", found, wanted, hint)
 
 
 def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     """What may still be reserved; "the paging file is too small" comes from here."""
     name, least, answer = "commit limit", limits.memory_per_job, facts.at("machine", "commit")
-    limit, used, jobs = answer.number("limit"), answer.number("used"), _jobs(facts, purpose)
+    limit, used, jobs = (
+        answer.number("limit"),
+        answer.number("used"),
+        _compile_job_count(facts, purpose),
+    )
     if limit is None or used is None or jobs is None:
         return finding(AREA, name, "unknown", answer.why)
     free = max(0.0, limit - used)
@@ -180,7 +185,7 @@ def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     level = at_least(free, warn=jobs * least.warn * GIB, fail=least.fail * GIB)
     if level == "ok":
         return finding(AREA, name, level, found)
-    ways = [f"build with --jobs {_fitting(free, limits)}"] if level == "warning" else []
+    ways = [f"build with --jobs {_jobs_fitting_memory(free, limits)}"] if level == "warning" else []
     # Provisioning makes a larger page file; where there is none to make, memory must be freed.
     ways += ["invoke provision"] if purpose.services else []
     hint = ", or ".join(ways) or "end other programs on that machine"
@@ -202,7 +207,7 @@ def _page_file(facts: Facts, setting: Setting) -> Finding:
     return finding(AREA, name, "warning", "none", wanted, *hint)
 
 
-def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
+def _check_build_disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     least = limits.sandbox_disk if purpose.sandbox else limits.host_disk
     name, wanted = "disk of builds", f"{least.warn:g} GiB free"
     answer = facts.at("machine", "disks", purpose.build_root)
@@ -239,7 +244,7 @@ def _clock(facts: Facts, limits: Thresholds) -> Finding:
     return finding(AREA, "clock", level, found, wanted, *hint)
 
 
-def _sleep(facts: Facts) -> Finding:
+def _check_sleep_settings(facts: Facts) -> Finding:
     """What takes the host away: a job keeps it awake, unless its lid is closed, nor afterwards."""
     wanted, answer = "never on mains power", facts.at("machine", "power")
     sleep, hibernate, lid = (answer.number(key) for key in ("sleep", "hibernate", "lid"))

@@ -27,7 +27,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     wanted = facts.at("wanted")
     yield _engine(facts)
     if wanted.text("system") == "windows":
-        yield from _windows(facts)
+        yield from _check_windows_container(facts)
     else:
         yield from vfio.judge(facts)
 
@@ -46,14 +46,14 @@ def _engine(facts: Facts) -> Finding:
     return finding(AREA, "engine", "ok", title)
 
 
-def _windows(facts: Facts) -> Iterator[Finding]:
+def _check_windows_container(facts: Facts) -> Iterator[Finding]:
     if facts.text("engine", "system") != "windows":
         return  # the engine's own verdict says so
     asked = facts.text("wanted", "isolation")
     isolation = asked or facts.text("engine", "isolation")
     gpu = facts.text("wanted", "gpu") or ""
     yield _isolation(isolation, gpu, asked=bool(asked))
-    yield _builds(facts, isolation)
+    yield _check_image_windows_build(facts, isolation)
     if gpu:
         yield _driver_model(facts, gpu)
 
@@ -70,7 +70,7 @@ def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Finding:
     return finding(AREA, name, "ok", found)
 
 
-def _builds(facts: Facts, isolation: str | None) -> Finding:
+def _check_image_windows_build(facts: Facts, isolation: str | None) -> Finding:
     name, host = "Windows of the image", facts.text("windows") or "not reported"
     answer = facts.at("image")
     version = answer.text("version")

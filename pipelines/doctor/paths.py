@@ -45,7 +45,7 @@ def _root(purpose: Purpose, limits: Thresholds) -> Finding:
     wanted = f"at most {limits.build_root}"
     if length <= limits.build_root:
         return finding(AREA, "build root", "ok", found)
-    return finding(AREA, "build root", "warning", found, wanted, _shorter(purpose))
+    return finding(AREA, "build root", "warning", found, wanted, _shorter_path_hint(purpose))
 
 
 def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Finding:
@@ -58,11 +58,11 @@ def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Findi
     if longest < limits.max_path:
         return finding(AREA, name, "ok", found)
     if enabled is False:
-        return finding(AREA, name, "error", found, wanted, _shorter(purpose), source=_CL)
+        return finding(AREA, name, "error", found, wanted, _shorter_path_hint(purpose), source=_CL)
     state = "on" if enabled else "perhaps on"
     found = f"{found}; long paths are {state}, but cl.exe may not take them"
-    return finding(AREA, name, "warning", found, wanted, _shorter(purpose), source=_CL)
+    return finding(AREA, name, "warning", found, wanted, _shorter_path_hint(purpose), source=_CL)
 
 
-def _shorter(purpose: Purpose) -> str:
+def _shorter_path_hint(purpose: Purpose) -> str:
     return _SHORTER_ROOT if purpose.existing else _SHORTER

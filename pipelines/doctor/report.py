@@ -35,7 +35,7 @@ def summary(findings: Sequence[Finding]) -> str:
     return ", ".join(parts)
 
 
-def _order(purpose: Purpose) -> dict[str, object]:
+def _flatten_purpose(purpose: Purpose) -> dict[str, object]:
     """What was asked, flat."""
     order = {field.name: getattr(purpose, field.name) for field in dataclasses.fields(purpose)}
     del order["target"], order["settings"], order["refused"]
@@ -60,7 +60,7 @@ def as_json(findings: Sequence[Finding], purpose: Purpose | None = None) -> dict
     return {
         "schema": 2,
         "host": purpose.target.host if purpose else None,
-        "order": _order(purpose) if purpose else None,
+        "order": _flatten_purpose(purpose) if purpose else None,
         "level": worst(one.level for one in findings),
         "summary": count(findings),
         "findings": [finding.model_dump(mode="json") for finding in findings],

@@ -86,7 +86,7 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
         facts["host"] = {"skipped": missing}
     elif below.tree is not None and any(one.failed for one in passthrough.judge(below)):
         facts["host"] = {"skipped": "its prerequisites are not met, and nothing was started"}
-    elif purpose is not None and (refusal := _refusal(purpose)):
+    elif purpose is not None and (refusal := _local_refusal_reason(purpose)):
         facts["host"] = {"skipped": f"{refusal}, and nothing was started"}
     elif plan is not None and session is not None:
         facts["host"] = inspect_host(plan, session)
@@ -95,7 +95,7 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     return Outcome(findings=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
 
 
-def _refusal(purpose: Purpose) -> str:
+def _local_refusal_reason(purpose: Purpose) -> str:
     """What is missing on this machine for the host, if that is why it is refused."""
     missing = (one.actual for one in purpose.refused if one.failed and one.raises != "ConfigError")
     return next(missing, "")

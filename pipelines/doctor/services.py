@@ -25,14 +25,14 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Findin
     quotas = purpose.of("winrm_quota")
     for quota in quotas:
         if (quota.spec["place"], quota.spec["name"]) == ("shell", _MEMORY):
-            yield _job(facts, quota, limits)
+            yield _check_job_memory_limit(facts, quota, limits)
     for quota in quotas:
         yield _quota(facts, quota, limits)
     if exclusions := purpose.of("defender_exclusion"):
         yield _defender(facts, exclusions)
 
 
-def _hint(quota: Setting) -> Hint:
+def _winrm_quota_hint(quota: Setting) -> Hint:
     spec = quota.spec
     setting = rf"{PLACES[spec['place']]}\{spec['name']}"
     return on_host(
@@ -42,7 +42,7 @@ def _hint(quota: Setting) -> Hint:
     )
 
 
-def _job(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
+def _check_job_memory_limit(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
     """The limit that holds for what runs in this shell, as the kernel has it."""
     name, enough = "memory of this shell", quota.spec["at_least"] << 20
     wanted = f"{enough / GIB:g} GiB or no limit"
@@ -55,7 +55,7 @@ def _job(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
     if memory is None:
         return finding(AREA, name, "unknown", job.at("memory").why, wanted)
     level = at_least(memory, warn=enough, fail=limits.memory_per_job.fail * GIB)
-    hint = Hint() if level == "ok" else _hint(quota)
+    hint = Hint() if level == "ok" else _winrm_quota_hint(quota)
     return finding(AREA, name, level, gib(memory, 1), wanted, *hint)
 
 
@@ -76,7 +76,7 @@ def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
         return finding(AREA, title, "ok", f"{name} = {said}")
     least = limits.memory_per_job.fail * (GIB >> 20) if name == _MEMORY else limits.shell_processes
     level: Level = "error" if found < least else "warning"
-    return finding(AREA, title, level, f"{name} = {found:.0f}", wanted, *_hint(quota))
+    return finding(AREA, title, level, f"{name} = {found:.0f}", wanted, *_winrm_quota_hint(quota))
 
 
 def _defender(facts: Facts, settings: list[Setting]) -> Finding:

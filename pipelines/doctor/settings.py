@@ -33,16 +33,16 @@ def binding_of(plan: BuildPlan, resources: Resources | None = None) -> Binding:
 def settings_of(plan: BuildPlan) -> tuple[Setting, ...]:
     """What its host is judged by, whether provisioning sees to it there or not."""
     binding = binding_of(plan)
-    settings = _settings(binding, binding.resources)
+    settings = _bind_settings(binding, binding.resources)
     if plan.host.existing is not None and plan.host.capabilities.windows:
         # Nothing is set on such a machine, but what is not right there hinders builds as well.
         shipped = load_resources().model_copy(update={"layout": plan.resources.layout})
         others = [r for r in binding_of(plan, shipped).resources if not isinstance(r, Commands)]
-        settings += _settings(binding, others)
-    return (*settings, *_elsewhere(settings))
+        settings += _bind_settings(binding, others)
+    return (*settings, *_unmanaged_quota_settings(settings))
 
 
-def _settings(binding: Binding, resources: Iterable[Resource]) -> list[Setting]:
+def _bind_settings(binding: Binding, resources: Iterable[Resource]) -> list[Setting]:
     found = []
     for resource in resources:
         if isinstance(resource, _JUDGED) and (wanted := resource.bind(binding)):
@@ -54,7 +54,7 @@ def _settings(binding: Binding, resources: Iterable[Resource]) -> list[Setting]:
     return found
 
 
-def _elsewhere(settings: list[Setting]) -> list[Setting]:
+def _unmanaged_quota_settings(settings: list[Setting]) -> list[Setting]:
     """The quotas at the other place, where nothing sets them: the smaller one wins."""
     quotas = {
         (setting.spec["place"], setting.spec["name"]): setting.spec

@@ -43,22 +43,22 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
         "windows": facts.text("facts", "windows", "version") or "",
         "freethreaded": python_release(python) if free_threaded(python) else "",
     }
-    best, verdict = _choose(tools, _toolsets(tools), common, purpose, compat)
+    best, verdict = _choose(tools, _installed_msvc_toolsets(tools), common, purpose, compat)
     yield verdict
     if unreached := [text for row in tools.rows("unreached") or [] if (text := row.text())]:
         found = f"no connection to {', '.join(unreached)}"
         yield finding(AREA, "Build Tools", "warning", found, "2 to 3 GB of Microsoft's", _OFFLINE)
-    yield _nvcc(tools, purpose, nvcc)
-    yield from _rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
-    yield from _programs(tools, purpose, limits)
-    yield from _unpacked(facts.at("unpacked"))
+    yield _check_cuda_compiler(tools, purpose, nvcc)
+    yield from _check_compat_rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
+    yield from _check_build_programs(tools, purpose, limits)
+    yield from _check_unpacked_tools(facts.at("unpacked"))
     for setting in purpose.of("commands"):
         yield _commands(facts, setting)
     for setting in purpose.of("distributions"):
-        yield _environment(facts, setting)
+        yield _check_python_packages(facts, setting)
 
 
-def _toolsets(tools: Facts) -> list[str]:
+def _installed_msvc_toolsets(tools: Facts) -> list[str]:
     """MSVC toolsets of the host, the newest first."""
     found = {
         text
@@ -102,7 +102,7 @@ def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
     return [rule for rule in broken(rules, facts) if rule.level == "error"]
 
 
-def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Finding:
+def _check_cuda_compiler(tools: Facts, purpose: Purpose, version: str | None) -> Finding:
     name, wanted = "CUDA compiler", f"CUDA {purpose.target.cuda}"
     answer = tools.at("nvcc")
     hint = "" if purpose.refused else _PROVISION  # which is refused as well
@@ -116,7 +116,7 @@ def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Finding:
     return finding(AREA, name, "warning", f"nvcc {version}", wanted, hint)
 
 
-def _rules(
+def _check_compat_rules(
     compat: Compat, facts: Mapping[str, str], purpose: Purpose, *, stopped: Finding
 ) -> Iterator[Finding]:
     """What does not go together; rules on an architecture once, with those that break them."""
@@ -151,7 +151,7 @@ def _rules(
         yield finding(AREA, "what goes with what", "ok", f"{about}: no rule against it")
 
 
-def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Finding]:
+def _check_build_programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Finding]:
     """What makes builds work or fast; not every host is given them."""
     given = purpose.msvc and not purpose.existing
     for name in ("ninja", "git", "sccache"):
@@ -174,7 +174,7 @@ def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Fi
             yield finding(AREA, name, "ok", version)
 
 
-def _unpacked(answer: Facts) -> Iterator[Finding]:
+def _check_unpacked_tools(answer: Facts) -> Iterator[Finding]:
     """Whether the files of the tools are as provisioning has unpacked them."""
     name, wanted = "unpacked tools", "every file as it was unpacked"
     rows = answer.rows()
@@ -202,7 +202,7 @@ def _drifted(row: Facts, name: str, wanted: str) -> Finding | None:
     return None
 
 
-def _environment(facts: Facts, setting: Setting) -> Finding:
+def _check_python_packages(facts: Facts, setting: Setting) -> Finding:
     """The packages of an environment that is used as it is, as provisioning judges them."""
     name, wanted = "Python packages", setting.wanted
     answer = facts.checked(setting)

@@ -34,7 +34,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         yield finding(AREA, "GPU", level, facts.at("chosen").why, wanted.text("gpu") or "", hint)
         return
     for slot in chosen:
-        yield from _card(machine, slot.text() or "")
+        yield from _check_vfio_card(machine, slot.text() or "")
 
 
 def _as_root(facts: Facts) -> bool:
@@ -84,7 +84,7 @@ def _vfio(machine: Facts) -> Finding:
     return finding(AREA, "VFIO", level, "/dev/vfio/vfio" if level == "ok" else machine.why)
 
 
-def _card(machine: Facts, slot: str) -> Iterator[Finding]:
+def _check_vfio_card(machine: Facts, slot: str) -> Iterator[Finding]:
     """One card: its group, drivers and device files."""
     rows = machine.rows("functions") or []
     own = [row for row in rows if (row.text("address") or "").rpartition(".")[0] == slot]
@@ -98,7 +98,7 @@ def _card(machine: Facts, slot: str) -> Iterator[Finding]:
     for row in own:
         yield _binding(title, row)
     for number in sorted(int(group) for group in groups if group is not None):
-        yield _node(machine, f"{title} device file", number)
+        yield _check_vfio_node(machine, f"{title} device file", number)
 
 
 def _group(name: str, rows: list[Facts], own: list[Facts]) -> Finding:
@@ -137,7 +137,7 @@ def _binding(title: str, row: Facts) -> Finding:
     return finding(AREA, name, "error", found, wanted, f"{hint}, or {_ROOT}", command, _VFIO)
 
 
-def _node(machine: Facts, name: str, group: int) -> Finding:
+def _check_vfio_node(machine: Facts, name: str, group: int) -> Finding:
     path, state = f"/dev/vfio/{group}", machine.text("nodes", str(group))
     if state == "absent":
         hint = "bind all functions of the card to vfio-pci"

@@ -135,7 +135,7 @@ class HostExecutor:
                     result.run = str(line.run.path)
                     line.run.close()
             self._plan.runs[task.key] = result.run
-            result.details |= _details(line.run, test=task.kind == "test")
+            result.details |= _task_details(line.run, test=task.kind == "test")
 
     def _pointer(self, task: Task) -> Path:
         """The file that names the run of a task on this host."""
@@ -201,7 +201,7 @@ def run_of(pointer: Path, out: Path) -> Run | None:
     return Run(out / name) if known else None
 
 
-def _details(run: Run, *, test: bool) -> Details:
+def _task_details(run: Run, *, test: bool) -> Details:
     """What is shown of a task that is done."""
     if test:
         smoke = run.result(SmokeResult)

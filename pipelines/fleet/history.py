@@ -96,8 +96,8 @@ def state(ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = No
         left=remaining(entries, attempts, [one.machine for one in hosts if one.state == "up"], now),
         tasks=Counter(one.state for one in entries),
         hosts=tuple(_host_views(hosts, entries, attempts, progress or {})),
-        waiting=tuple(_waiting(entries, up)),
-        troubles=tuple(_troubles(entries, attempts)),
+        waiting=tuple(_explain_waiting_tasks(entries, up)),
+        troubles=tuple(_collect_troubles(entries, attempts)),
     )
 
 
@@ -171,7 +171,7 @@ def _status(host: HostEntry, *, busy: bool, worked: bool) -> HostStatus:
     return "lost" if host.state != "refused" and worked else "aside"
 
 
-def _waiting(entries: Sequence[TaskEntry], up: set[str]) -> Iterable[Waiting]:
+def _explain_waiting_tasks(entries: Sequence[TaskEntry], up: set[str]) -> Iterable[Waiting]:
     done = {one.task.key for one in entries if one.state == "done"}
     waiting = [one for one in entries if one.state == "waiting"]
     waiting.sort(key=lambda one: (-one.priority, bool({*one.task.after} - done)))
@@ -192,7 +192,7 @@ def _waiting(entries: Sequence[TaskEntry], up: set[str]) -> Iterable[Waiting]:
         yield Waiting(key=one.task.key, kind=one.task.kind, after=after, why=why)
 
 
-def _troubles(entries: Sequence[TaskEntry], attempts: Sequence[Span]) -> list[Trouble]:
+def _collect_troubles(entries: Sequence[TaskEntry], attempts: Sequence[Span]) -> list[Trouble]:
     """What failed, and attempts that were lost; the latest first."""
     states = {one.task.key: one.state for one in entries}
     found = [

@@ -103,7 +103,7 @@ class Transaction:
         self, table: str, column: str, name: str, entry: object, values: dict[str, Any]
     ) -> None:
         names = ", ".join(f"{one} = ?" for one in values)
-        stored = [*map(_stored, values.values()), name]
+        stored = [*map(_to_column_value, values.values()), name]
         self.database.execute(f"UPDATE {table} SET {names} WHERE {column} = ?", stored)  # noqa: S608
         for field, value in values.items():
             setattr(entry, field, value)
@@ -118,7 +118,7 @@ class Transaction:
 
     def end(self, ended: Ended) -> None:
         """An attempt has ended; it cannot have ended before it began, whatever a clock says."""
-        error, details = _stored(ended.error), _stored(ended.details)
+        error, details = _to_column_value(ended.error), _to_column_value(ended.details)
         self.database.execute(
             "UPDATE attempts SET ended = MAX(began, ?), outcome = ?, run = ?, error = ?, "
             "details = ? WHERE key = ? AND attempt = ?",
@@ -143,7 +143,7 @@ class Transaction:
         self.database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, value))
 
 
-def _stored(value: Any) -> Any:
+def _to_column_value(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return json.dumps(redact_all(value.model_dump(mode="json")))
     return json.dumps(redact_all(value)) if isinstance(value, dict | tuple) else value
@@ -251,7 +251,7 @@ class Ledger:
         except ValueError:
             value = math.nan
         if value is not None and not math.isfinite(value):
-            raise _damaged(self.path, f"'{key}' is not a number")
+            raise _damaged_ledger_error(self.path, f"'{key}' is not a number")
         return value
 
     @contextmanager
@@ -370,7 +370,7 @@ class Ledger:
                     fields[name] = json.loads(fields[name])
                 found.append(_READ[kind].validate_python(fields))
         except (ValueError, TypeError, RecursionError) as error:
-            raise _damaged(self.path, first_problem(error)) from error
+            raise _damaged_ledger_error(self.path, first_problem(error)) from error
         return found
 
 
@@ -382,16 +382,16 @@ def _storage(path: Path) -> Iterator[None]:
             yield
         except sqlite3.OperationalError as error:  # full, read-only, not to be opened
             if any(word in str(error) for word in ("no such", "malformed")):
-                raise _damaged(path, str(error)) from error
+                raise _damaged_ledger_error(path, str(error)) from error
             raise StorageError(
                 f"cannot use the ledger in {path}: {error}",
                 hint="Free some space, and check who owns the directory.",
             ) from error
         except sqlite3.DatabaseError as error:
-            raise _damaged(path, str(error)) from error
+            raise _damaged_ledger_error(path, str(error)) from error
 
 
-def _damaged(path: Path, why: str) -> ConfigError:
+def _damaged_ledger_error(path: Path, why: str) -> ConfigError:
     return ConfigError(
         f"{path} has no readable ledger: {line(why)}",
         hint=f"Its {FILE} is damaged: start a new fleet; finished runs are kept in out.",

@@ -91,7 +91,7 @@ class Room:
             return now
         builds = task.needs.slots > self.slots
         ends = (end for end, build in self._ends if build or not builds)
-        return min((_late(end, now) for end in ends), default=math.inf)
+        return min((_expected_end(end, now) for end in ends), default=math.inf)
 
     def reserve(self, task: Task, now: float) -> None:
         """Have it be next here; the memory of a test that waits for a GPU is not for builds."""
@@ -101,7 +101,7 @@ class Room:
         if task.needs.slots and self._ends:
             first = min(self._ends)
             self._ends.remove(first)
-            self._ends.append((_late(first[0], now) + self.seconds(task), first[1]))
+            self._ends.append((_expected_end(first[0], now) + self.seconds(task), first[1]))
 
 
 def _is_light(task: Task) -> bool:
@@ -109,7 +109,7 @@ def _is_light(task: Task) -> bool:
     return not task.needs.slots and not task.needs.gpu
 
 
-def _late(end: float, now: float) -> float:
+def _expected_end(end: float, now: float) -> float:
     """When something ends that was to end before: it is late by half as much again."""
     return max(end, now + (now - end) / 2)
 
@@ -262,7 +262,7 @@ def _blocked(message: str, cause: str) -> ErrorResult:
 def _no_host(task: Task, hosts: Mapping[str, HostEntry]) -> ErrorResult:
     why = []
     for name, host in hosts.items():
-        small = _too_small(task, host.machine) if name in task.hosts else ""
+        small = _machine_shortfall(task, host.machine) if name in task.hosts else ""
         why += [f"{name}: {one}" for one in [task.refused.get(name) or small] if one]
     return ErrorResult(
         kind="ConfigError",
@@ -272,7 +272,7 @@ def _no_host(task: Task, hosts: Mapping[str, HostEntry]) -> ErrorResult:
     )
 
 
-def _too_small(task: Task, machine: Machine) -> str:
+def _machine_shortfall(task: Task, machine: Machine) -> str:
     needs = task.needs
     if needs.gpu and not set(needs.gpu) & set(machine.gpus):
         return f"it needs a GPU of {few(needs.gpu, ' or ')}"

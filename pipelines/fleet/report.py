@@ -30,7 +30,7 @@ def write(ledger: Ledger) -> Path:
     if not cells:
         raise ConfigError(f"{ledger.path.name} has no tasks", hint="There is nothing to report.")
     attempts = ledger.attempts()
-    shown = [_shown(ledger.path, name, tasks, attempts) for name, tasks in cells.items()]
+    shown = [_cell_report(ledger.path, name, tasks, attempts) for name, tasks in cells.items()]
     views = [view for view, _ in shown]
     page = write_page(views, ledger.path)
     junit.write(ledger.path / "junit.xml", [one for _, made in shown for one in made])
@@ -38,13 +38,13 @@ def write(ledger: Ledger) -> Path:
     return page
 
 
-def _shown(
+def _cell_report(
     folder: Path, name: str, tasks: Sequence[TaskEntry], attempts: Iterable[Span]
 ) -> tuple[RunView, list[Suite]]:
     """A cell's run, unless it is not done and its run does not say why."""
     undone = next((one for one in tasks if one.state != "done"), None)
     keys = {one.task.key for one in tasks if one.task.kind != "shard"}
-    run = _run([span.run for span in attempts if span.key in keys], folder)
+    run = _latest_existing_run([span.run for span in attempts if span.key in keys], folder)
     why = "its run was removed"
     if run is not None:
         try:
@@ -54,11 +54,15 @@ def _shown(
         else:
             if undone is None or view.verdict == "failed":
                 return view, made
-    cell = _without(name, tasks[0], why) if undone is None else _without(name, undone)
+    cell = (
+        _cell_without_run(name, tasks[0], why)
+        if undone is None
+        else _cell_without_run(name, undone)
+    )
     return view_without(cell), [suite_without(cell)]
 
 
-def _run(names: Sequence[str], folder: Path) -> Run | None:
+def _latest_existing_run(names: Sequence[str], folder: Path) -> Run | None:
     """The last of these runs that is there; whoever wrote the ledger names no other directory."""
     for name in reversed([one for one in names if one]):
         path = Path(name)
@@ -68,7 +72,7 @@ def _run(names: Sequence[str], folder: Path) -> Run | None:
     return None
 
 
-def _without(name: str, entry: TaskEntry, why: str = "") -> NotBegun:
+def _cell_without_run(name: str, entry: TaskEntry, why: str = "") -> NotBegun:
     why = why or f"{entry.task.key} is {entry.state}"
     if entry.error is not None:
         why += f": {entry.error.message}"

@@ -109,7 +109,7 @@ def run_fleet(request: FleetRequest) -> Path:
     ledger = open_ledger(home() / request.settings.out, request.hash)
     try:
         _say_left_out(cells)
-        return _run(request, names, cells, ledger)
+        return _execute_fleet(request, names, cells, ledger)
     finally:
         ledger.close()
 
@@ -138,7 +138,9 @@ def open_ledger(out: Path, order: str) -> Ledger:
             return ledger
 
 
-def _run(request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledger) -> Path:
+def _execute_fleet(
+    request: FleetRequest, names: Sequence[str], cells: Cells, ledger: Ledger
+) -> Path:
     """Look at the hosts, have the ledger know what is to be done, do it, say how it went."""
     settings, folder = request.settings, ledger.path
     for key, why in redo_lost(ledger, time.time()).items():
@@ -278,7 +280,7 @@ def redo_lost(ledger: Ledger, at: float) -> dict[str, str]:
             if entry.state != "done" or (task.kind == "shard") is not shards:
                 continue
             looked_at = not shards or task.key in needed
-            if looked_at and (why := _missing(task, attempts.get(task.key))):
+            if looked_at and (why := _why_not_done(task, attempts.get(task.key))):
                 lost[task.key] = why
     if lost:
         with ledger.change(at) as change:
@@ -289,7 +291,7 @@ def redo_lost(ledger: Ledger, at: float) -> dict[str, str]:
     return lost
 
 
-def _missing(task: Task, attempt: Span | None) -> str:
+def _why_not_done(task: Task, attempt: Span | None) -> str:
     """Why a task is not done though the ledger says so; empty: it is."""
     if attempt is None or attempt.outcome != "done" or not attempt.run:
         return "no attempt has ended"
@@ -297,14 +299,18 @@ def _missing(task: Task, attempt: Span | None) -> str:
     if not (folder / "record.sqlite").is_file():
         return f"its run {line(folder.name, 100)} is gone"
     try:
-        return "" if task.kind == "test" else _differs(Run(folder), shard=task.kind == "shard")
+        return (
+            ""
+            if task.kind == "test"
+            else _first_changed_artifact(Run(folder), shard=task.kind == "shard")
+        )
     except PipelineError as error:
         return line(error.message)
     except OSError as error:
         return f"its run {line(folder.name, 100)} cannot be read: {error.strerror}"
 
 
-def _differs(run: Run, *, shard: bool) -> str:
+def _first_changed_artifact(run: Run, *, shard: bool) -> str:
     """The first file that differs from the run's record; raises what reading it does.
 
     :class:`BuildError` for a run without an audited wheel.

@@ -74,7 +74,7 @@ def tasks_of(
     for host, plan in plans.items():
         if isinstance(plan, Plan):
             for row in plan.rows:
-                rows.setdefault(_key(plan, row), {})[host] = row
+                rows.setdefault(_cell_key(plan, row), {})[host] = row
     tasks: list[Task] = []
     axes: dict[str, dict[str, str]] = {}
     left_out: dict[str, str] = {}
@@ -86,8 +86,8 @@ def tasks_of(
             reasons = [*dict.fromkeys(refused.values())]
             left_out[key] = "; ".join(reasons[:3]) or "no host can build it"
             continue
-        cell, row = _cell(key, fitting, refused), next(iter(fitting.values()))
-        tasks += _divided(cell, plans, fitting, shards)
+        cell, row = _make_cell_task(key, fitting, refused), next(iter(fitting.values()))
+        tasks += _split_into_shards(cell, plans, fitting, shards)
         values = row.target.values().items()
         axes[key] = {axis: value for axis, value in values if value and axis != "host"}
         if test:
@@ -101,11 +101,11 @@ def tasks_of(
     return Cells(tuple(tasks), axes, left_out)
 
 
-def _key(plan: Plan, row: Row) -> str:
+def _cell_key(plan: Plan, row: Row) -> str:
     return "-".join(filter(None, (plan.recipe.name, plan.recipe.version, row.name)))
 
 
-def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Task:
+def _make_cell_task(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Task:
     budgets = [budget for row in rows.values() if (budget := row.judged.budget) is not None]
     target = next(iter(rows.values())).target
     return Task(
@@ -128,7 +128,7 @@ def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Task
     )
 
 
-def _divided(
+def _split_into_shards(
     cell: Task, plans: Mapping[str, Plan | str], rows: Mapping[str, Row], shards: int | None
 ) -> list[Task]:
     """A cell as its shards and their link, or as a whole where dividing it does no good."""

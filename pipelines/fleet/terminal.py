@@ -60,9 +60,12 @@ def render(state: FleetState, width: int, height: int = 40) -> Group:
 
     Hosts without problems are folded first.
     """
-    head, tail = [*_head(state)], [*_waiting(state, width), *_troubles(state, width)]
+    head, tail = (
+        [*_head(state)],
+        [*_render_waiting_tasks(state, width), *_render_troubles(state, width)],
+    )
     room = max(3, height - len(head) - len(tail) - 1)
-    lines = [*head, Text(), *_hosts(state, width, room), *tail]
+    lines = [*head, Text(), *_render_hosts(state, width, room), *tail]
     for one in lines:
         one.truncate(width, overflow="ellipsis")
         one.no_wrap = True
@@ -71,7 +74,7 @@ def render(state: FleetState, width: int, height: int = 40) -> Group:
 
 def _head(state: FleetState) -> Iterator[Text]:
     took = units.elapsed((state.now if state.ended is None else state.ended) - state.began)
-    first = Text(_clean(state.name, 40), style="bold")
+    first = Text(_sanitize_text(state.name, 40), style="bold")
     first.append(f"  {units.counted(sum(state.tasks.values()), 'task')}, {took}", style="dim")
     if state.ended is not None:
         first.append("  ended", style="dim")
@@ -87,7 +90,7 @@ def _head(state: FleetState) -> Iterator[Text]:
     yield Text(", ").join(sums) if sums else Text("no tasks yet: the hosts are being checked")
 
 
-def _hosts(state: FleetState, width: int, room: int) -> Iterator[Text]:
+def _render_hosts(state: FleetState, width: int, room: int) -> Iterator[Text]:
     """A line for each host and task; what has no room is counted."""
     ordered = sorted(
         state.hosts,
@@ -96,7 +99,7 @@ def _hosts(state: FleetState, width: int, room: int) -> Iterator[Text]:
     column = min(max((len(one.machine.name) for one in ordered), default=4), width // 5)
     shown, used = 0, 0
     for host in ordered:
-        lines = [*_host(host, state.now, width, column)]
+        lines = [*_render_host(host, state.now, width, column)]
         if used + len(lines) + (shown < len(ordered) - 1) > room:
             break
         yield from lines
@@ -113,16 +116,16 @@ def _hosts(state: FleetState, width: int, room: int) -> Iterator[Text]:
         yield Text(folded, style="dim")
 
 
-def _host(host: HostView, now: float, width: int, column: int) -> Iterator[Text]:
+def _render_host(host: HostView, now: float, width: int, column: int) -> Iterator[Text]:
     name = f"{_shortened(host.machine.name, column):<{column}}  "
     status = "" if host.status == "ready" else str(host.status)
-    said = ": ".join(filter(None, (status, _clean(host.why))))
+    said = ": ".join(filter(None, (status, _sanitize_text(host.why))))
     if not host.running:
         idle = f"idle, {host.done} done" if host.done else "idle"
         yield Text(name).append(said or idle, style=_STYLES.get(host.status, "dim"))
     for number, one in enumerate(host.running):
         row = Text(" " * len(name) if number else name)
-        row.append_text(_progress(one, now, width - len(name)))
+        row.append_text(_render_task_progress(one, now, width - len(name)))
         yield (
             row
             if number or not said
@@ -130,32 +133,34 @@ def _host(host: HostView, now: float, width: int, column: int) -> Iterator[Text]
         )
 
 
-def _progress(one: Progress, now: float, width: int) -> Text:
+def _render_task_progress(one: Progress, now: float, width: int) -> Text:
     """What a task is called, its stage, its units, and for how long it has run."""
     done = f"{min(one.done, one.total)}/{one.total}" if one.total and one.done is not None else ""
     column = min(max(12, width - 35), 72)
     row = Text(f"{_shortened(one.key, column):<{column}}  ")
-    row.append(f"{_clean(one.stage or one.kind, 9):<9}  ", style="dim")
+    row.append(f"{_sanitize_text(one.stage or one.kind, 9):<9}  ", style="dim")
     return row.append(f"{done:>9}  ").append(f"{units.elapsed(now - one.began):>11}", style="dim")
 
 
-def _waiting(state: FleetState, width: int) -> Iterator[Text]:
+def _render_waiting_tasks(state: FleetState, width: int) -> Iterator[Text]:
     if count := state.tasks.get("waiting", 0):
         yield Text("waiting", style="bold")
         for one in state.waiting[:_SHOWN]:
-            yield Text(f"  {_shortened(one.key, width // 2)}  ").append(_why(one), style="dim")
+            yield Text(f"  {_shortened(one.key, width // 2)}  ").append(
+                _waiting_reason(one), style="dim"
+            )
         if (more := count - len(state.waiting[:_SHOWN])) > 0:
             yield Text(f"  and {more:,} more", style="dim")
 
 
-def _why(one: Waiting) -> str:
+def _waiting_reason(one: Waiting) -> str:
     if one.after:
-        shards = (_clean(key.removeprefix(f"{one.key}/"), 60) for key in one.after)
+        shards = (_sanitize_text(key.removeprefix(f"{one.key}/"), 60) for key in one.after)
         return f"after {units.few(shards, most=3)}"
-    return _clean(one.why, 200) or "next"
+    return _sanitize_text(one.why, 200) or "next"
 
 
-def _troubles(state: FleetState, width: int) -> Iterator[Text]:
+def _render_troubles(state: FleetState, width: int) -> Iterator[Text]:
     if state.troubles:
         yield Text("trouble", style="bold")
     for one in state.troubles[:_SHOWN]:
@@ -169,9 +174,9 @@ def _trouble(one: Trouble, room: int) -> Text:
     row = Text(_shortened(one.key, room), style="yellow" if lost else "red")
     row.append(f" {'lost' if lost else one.state}")
     if one.host:
-        row.append(f" on {_clean(one.host, 41)}")
+        row.append(f" on {_sanitize_text(one.host, 41)}")
     if one.error is not None:
-        row.append(f": {_clean(one.error.message)}", style="dim")
+        row.append(f": {_sanitize_text(one.error.message)}", style="dim")
     return row
 
 
@@ -180,9 +185,11 @@ def log_lines(events: Iterable[Logged]) -> list[Text]:
     found = []
     for one in events:
         if one.what not in _SILENT:
-            subject = " ".join(filter(None, (_clean(one.key or one.host), _clean(one.what, 20))))
-            where = f" on {_clean(one.host, 41)}" if one.key and one.host else ""
-            message = f": {_clean(one.message)}" if one.message else ""
+            subject = " ".join(
+                filter(None, (_sanitize_text(one.key or one.host), _sanitize_text(one.what, 20)))
+            )
+            where = f" on {_sanitize_text(one.host, 41)}" if one.key and one.host else ""
+            message = f": {_sanitize_text(one.message)}" if one.message else ""
             found.append(Text(subject + where + message, style=_STYLES.get(one.what, "")))
     return found
 
@@ -232,14 +239,14 @@ class LiveView:
             yield render(self._state, options.max_width, console.height - 1)
 
 
-def _clean(text: str, room: int = 300) -> str:
+def _sanitize_text(text: str, room: int = 300) -> str:
     """Text of somebody else's: on one line, harmless to terminals and to GitHub's runner."""
     return inert(line(text, room))
 
 
 def _shortened(text: str, room: int) -> str:
     """A name in ``room`` characters: its middle goes first, as the ends are what differs."""
-    text = _clean(text)
+    text = _sanitize_text(text)
     if len(text) <= room:
         return text
     tail = max(1, room * 2 // 3 - 1)

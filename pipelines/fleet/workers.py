@@ -187,7 +187,7 @@ class HostWorker:
             with log, reporting_to(attempt):
                 outcome, error, gone = act()
                 if error is not None:
-                    attempt.console.print(_words(error), markup=False)
+                    attempt.console.print(_format_error(error), markup=False)
         except PipelineError as problem:  # no log can be written
             return self._judge(problem), problem, False
         except BaseException as problem:
@@ -260,7 +260,7 @@ class HostWorker:
             return "lost"
         if not isinstance(error, StorageError):
             return "failed"
-        if _free(self.folder) > _FREE:  # then it is not our disk that is full
+        if _free_disk_bytes(self.folder) > _FREE:  # then it is not our disk that is full
             return "lost"
         self.broken = self.broken or error
         return "left"
@@ -413,7 +413,7 @@ class HostWorkers:
             _log.warning("%s attempts do not end", len(self._going))
 
 
-def _free(folder: Path) -> int:
+def _free_disk_bytes(folder: Path) -> int:
     try:
         return shutil.disk_usage(folder).free
     except OSError:
@@ -425,7 +425,7 @@ def log_of(folder: Path, key: str) -> Path:
     return folder / f"{key.replace('/', '-')}.log"
 
 
-def _words(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     found = error_of(error)
     hint = f"\n-> {found.hint}" if found.hint else ""
     words = f"{found.title} error: {found.message}{hint}"

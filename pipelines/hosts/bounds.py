@@ -30,18 +30,18 @@ class Bounds:
         """A host's facts within its limits: it sees the complete machine."""
         bounded = facts.copy()
         if self.cores is not None:
-            bounded["cpus"] = _least(facts.get("cpus"), self.cores)
+            bounded["cpus"] = _cap_reported_value(facts.get("cpus"), self.cores)
         if (most := self.memory) is not None:
             memory = facts.get("memory") or {}
             bounded["memory"] = Memory(
-                total=_least(memory.get("total"), most),
-                available=_least(memory.get("available"), most),
-                commit_limit=_least(memory.get("commit_limit"), most),
-                commit_available=_least(memory.get("commit_available"), most),
+                total=_cap_reported_value(memory.get("total"), most),
+                available=_cap_reported_value(memory.get("available"), most),
+                commit_limit=_cap_reported_value(memory.get("commit_limit"), most),
+                commit_available=_cap_reported_value(memory.get("commit_available"), most),
             )
         return bounded
 
 
-def _least(reported: object, most: int) -> int:
+def _cap_reported_value(reported: object, most: int) -> int:
     """A number reported by a host, if any, within a limit."""
     return min(reported, most) if isinstance(reported, int) else most

@@ -29,7 +29,7 @@ Address = Annotated[
 ]
 
 
-def _one(value: object) -> int | str:
+def _parse_gpu_id(value: object) -> int | str:
     """A number or an address; a short address with its domain."""
     if isinstance(value, str) and (parts := _ADDRESS.fullmatch(value.lower())):
         return f"{parts[1] or '0000'}:{parts[2]}"
@@ -43,14 +43,14 @@ def _one(value: object) -> int | str:
     raise ValueError(_EXPECTED)
 
 
-def _read(raw: object) -> object:
+def _parse_gpu_setting(raw: object) -> object:
     if raw is None:
         raise ValueError(_EXPECTED)
     if isinstance(value := yaml_value(raw), bool) or value == "all":
         return value
     if not isinstance(raw, list | tuple):
-        return _one(raw)
-    several = tuple(_one(each) for each in raw)
+        return _parse_gpu_id(raw)
+    several = tuple(_parse_gpu_id(each) for each in raw)
     if not several:
         raise ValueError("the list is empty: 'gpu: false' requests none")
     if len({type(each) for each in several}) > 1:
@@ -71,7 +71,7 @@ def _by_number(gpu: Gpu) -> Gpu:
 #: For a virtual machine: the GPUs of the engine's machine to pass through.
 Gpu = Annotated[
     bool | Literal["all"] | Index | Address | tuple[Index, ...] | tuple[Address, ...],
-    BeforeValidator(_read),
+    BeforeValidator(_parse_gpu_setting),
 ]
 #: For a machine with a driver: the visible GPUs.
 DriverGpu = Annotated[Gpu, AfterValidator(_by_number)]
@@ -85,7 +85,7 @@ def _read_bridge(value: object) -> object:
             "the sandbox reaches GPUs only through a bridge to the Linux driver: expected bridge, "
             "bridge:0,1 with numbers from nvidia-smi, or false"
         )
-    numbers = [_one(int(number)) for number in parts[1].split(",")] if parts[1] else []
+    numbers = [_parse_gpu_id(int(number)) for number in parts[1].split(",")] if parts[1] else []
     if len(set(numbers)) < len(numbers):
         raise ValueError("a GPU is listed twice")
     return value
@@ -130,14 +130,14 @@ def written(gpu: Gpu | None) -> str:
     return f"gpu: {'true' if gpu is True else gpu}"
 
 
-def _numbered(way: str, gpu: Gpu | None) -> GpuWay:
+def _gpu_way_by_index(way: str, gpu: Gpu | None) -> GpuWay:
     numbers = indexes(gpu)
     return GpuWay(way=way, requested=written(gpu), count=len(numbers) or None, visible=numbers)
 
 
 def own(gpu: Gpu | None) -> GpuWay:
     """For a machine that has the GPUs itself."""
-    return _numbered("the host's own", gpu)
+    return _gpu_way_by_index("the host's own", gpu)
 
 
 def by_bridge(gpu: str | bool) -> GpuWay:
@@ -158,7 +158,7 @@ def by_class(gpu: Gpu | None) -> GpuWay:
     """For a Windows container under process isolation, which is given the class of all GPUs."""
     if not is_wanted(gpu):
         return GpuWay()
-    return _numbered("class device in a process-isolated container", gpu)
+    return _gpu_way_by_index("class device in a process-isolated container", gpu)
 
 
 def by_vfio(gpu: Gpu | None, cards: int) -> GpuWay:

@@ -50,7 +50,9 @@ def offers_of(
         try:
             run.require_sealed_by(trusted)
             # Of one that rebuilds, rebuilt_of publishes the verdict, and never the wheel.
-            found += () if rebuilds else _offers(run, room, untested=untested, preview=preview)
+            found += (
+                () if rebuilds else _iter_run_offers(run, room, untested=untested, preview=preview)
+            )
         except (AuditError, ConfigError) as error:
             wrong.append(f"{run.id}: {error.message}" + (f" ({error.hint})" * bool(error.hint)))
     if wrong:
@@ -62,10 +64,10 @@ def offers_of(
     return found
 
 
-def _offers(run: Run, room: Path, *, untested: bool, preview: bool) -> Iterator[Offer]:
+def _iter_run_offers(run: Run, room: Path, *, untested: bool, preview: bool) -> Iterator[Offer]:
     facts = run.facts()
     windows = "" if preview else _windows_of(run)
-    _require_own(facts, shown=preview or bool(windows))
+    _require_publishable(facts, shown=preview or bool(windows))
     stages = run.stages()
     audit = stages.get("audit")
     if audit is None or audit.state != "passed" or not isinstance(audit.result, AuditResult):
@@ -77,7 +79,7 @@ def _offers(run: Run, room: Path, *, untested: bool, preview: bool) -> Iterator[
     if not wheels:
         raise AuditError("it has no wheel")
     for one in wheels:
-        yield _offer(
+        yield _make_wheel_offer(
             run, facts, one, room, untested=untested or preview, preview=preview, windows=windows
         )
 
@@ -91,7 +93,7 @@ def _windows_of(run: Run) -> str:
     return test.system if own and test.system.startswith("Windows ") else ""
 
 
-def _require_own(facts: RunFacts, *, shown: bool) -> None:
+def _require_publishable(facts: RunFacts, *, shown: bool) -> None:
     """Built here to be published: not somebody else's, nor a stand-in's that is not ``shown``."""
     if facts.given or facts.origin:
         raise AuditError("its wheel was built by others and only tested here")
@@ -104,7 +106,7 @@ def _require_own(facts: RunFacts, *, shown: bool) -> None:
         )
 
 
-def _offer(
+def _make_wheel_offer(
     run: Run,
     facts: RunFacts,
     audited: AuditedFile,

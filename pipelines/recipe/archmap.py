@@ -19,13 +19,13 @@ from pipelines.core.model import Link, Model
 from pipelines.core.versions import Range, within
 
 
-def _known(arch: str) -> str:
+def _validate_known_arch(arch: str) -> str:
     if arch not in KNOWN:
         raise ValueError("no architecture that any CUDA release compiles for")
     return arch
 
 
-Arch = Annotated[str, AfterValidator(_known)]
+Arch = Annotated[str, AfterValidator(_validate_known_arch)]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
 
@@ -145,10 +145,10 @@ def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Tra
 
     Raises :class:`ConfigError` for what it cannot be made to build, with the nearest that it can.
     """
-    _least(mapping, archs, package)
+    _require_minimum_arch(mapping, archs, package)
     match mapping:
         case Listed():
-            made = _listed(mapping, archs, cuda)
+            made = _translate_listed(mapping, archs, cuda)
         case Fixed():
             made = _fixed(mapping, archs, cuda, package)
         case Torch():
@@ -156,9 +156,9 @@ def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Tra
         case Single():
             made = _single(mapping, archs, package)
         case Named():
-            made = _named(mapping, archs, cuda, package)
+            made = _translate_named(mapping, archs, cuda, package)
         case CMake():
-            made = _cmake(mapping, archs, package)
+            made = _translate_cmake(mapping, archs, package)
         case Jit():
             says = f"{package} compiles for the GPU that it runs on: it has no device code"
             made = Translated("", ArchList(()), {}, (says,))
@@ -190,7 +190,7 @@ def gencode(archs: ArchList) -> str:
     return " ".join(flags)
 
 
-def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
+def _require_minimum_arch(mapping: ArchMap, archs: ArchList, package: str) -> None:
     if mapping.least is None:
         return
     old = [a for a in (*archs.sass, *archs.ptx) if number(a) < number(mapping.least)]
@@ -202,7 +202,7 @@ def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
         )
 
 
-def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
+def _translate_listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
     works = {a for a, range_ in mapping.understands.items() if within(cuda, range_)}
     newest = max(archs.sass, key=number, default=None)
     ptx_fits = archs.ptx == ((newest,) if mapping.always_ptx else ())
@@ -235,7 +235,7 @@ def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translat
     return Translated(str(effective), effective, variables, tuple(notes))
 
 
-def _cmake(mapping: CMake, archs: ArchList, package: str) -> Translated:
+def _translate_cmake(mapping: CMake, archs: ArchList, package: str) -> Translated:
     for arch in archs.ptx:
         if arch in mapping.becomes:
             raise ConfigError(
@@ -259,7 +259,7 @@ def _single(mapping: Single, archs: ArchList, package: str) -> Translated:
     return Translated(archs.sass[0], archs, {mapping.variable: archs.sass[0]})
 
 
-def _named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translated:
+def _translate_named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translated:
     """Of 9.0 there may be 90a alone: it runs on the same GPU, and is what is written for it."""
     there = {arch for arch in mapping.words if within(cuda, mapping.needs.get(arch))}
     got, notes = [], []

@@ -27,7 +27,7 @@ def build_requires(
     Without going to the network: nothing when the source is not here yet, and nothing when the
     package names nothing. Raises :class:`ConfigError` for a file that cannot be read.
     """
-    text = _read(recipe, cache)
+    text = _read_source_pyproject(recipe, cache)
     if text is None:
         return ()
     try:
@@ -49,7 +49,7 @@ def build_requires(
     return tuple(one for one in wanted if not one.marker or one.marker.evaluate(environment))
 
 
-def _read(recipe: Recipe, cache: Cache) -> str | None:
+def _read_source_pyproject(recipe: Recipe, cache: Cache) -> str | None:
     """The file at the root of the source, if both are here."""
     if not isinstance(recipe.source, GitSource):
         for folder in directories_of(recipe.source, at_top=True):

@@ -48,7 +48,7 @@ def check_alone(recipe: Recipe, where: str) -> None:
 
 def check_surroundings(recipe: Recipe, where: str) -> None:
     """What it names on this machine and in the lock is there; else :class:`ConfigError`."""
-    _source(recipe, where)
+    _check_source_directory(recipe, where)
     try:
         suite_of(recipe)
         for patch in recipe.patches:
@@ -61,11 +61,11 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
     intent = INTENT_FILE if home() == CHECKOUT else own_lock().with_name(INTENT_FILE.name)
     hint = f"Add it to {intent}, then type: invoke lock."
     for key in ("build_requires", "test_requires"):
-        _known(where, key, getattr(recipe, key), tools, hint)
-    _requirements(recipe, where)
+        _require_known_names(where, key, getattr(recipe, key), tools, hint)
+    _check_test_requirements(recipe, where)
 
 
-def _requirements(recipe: Recipe, where: str) -> None:
+def _check_test_requirements(recipe: Recipe, where: str) -> None:
     """What ``pyproject.toml`` says that the wheel requires is installed for its test."""
     if not isinstance(recipe.source, PathSource) or not recipe.is_wheel:
         return
@@ -88,7 +88,7 @@ def _requirements(recipe: Recipe, where: str) -> None:
             )
 
 
-def _source(recipe: Recipe, where: str) -> None:
+def _check_source_directory(recipe: Recipe, where: str) -> None:
     if isinstance(recipe.source, GitSource):
         return
     try:
@@ -110,7 +110,9 @@ def _source(recipe: Recipe, where: str) -> None:
         )
 
 
-def _known(where: str, key: str, names: Iterable[str], known: Iterable[str], hint: str) -> None:
+def _require_known_names(
+    where: str, key: str, names: Iterable[str], known: Iterable[str], hint: str
+) -> None:
     there = sorted(known)
     for name in names:
         if name not in there:

@@ -25,22 +25,26 @@ Member = tuple[str, bytes]
 def commit_files(source: GitSource, protocol: str = "https") -> Iterator[Member]:
     """The files of a commit with the submodules that are named, from a clone for this once."""
     with tempfile.TemporaryDirectory(prefix="source-") as scratch:
-        _git(scratch, protocol, "init", "--quiet")
-        _git(scratch, protocol, "fetch", "--quiet", "--depth=1", source.git, source.commit)
-        _git(scratch, protocol, "checkout", "--quiet", "--detach", "FETCH_HEAD")
-        found = _git(scratch, protocol, "rev-parse", "HEAD").strip()
+        _run_isolated_git(scratch, protocol, "init", "--quiet")
+        _run_isolated_git(
+            scratch, protocol, "fetch", "--quiet", "--depth=1", source.git, source.commit
+        )
+        _run_isolated_git(scratch, protocol, "checkout", "--quiet", "--detach", "FETCH_HEAD")
+        found = _run_isolated_git(scratch, protocol, "rev-parse", "HEAD").strip()
         if found != source.commit:
             raise LockError(f"{source.git} gave {found}, pinned is {source.commit}")
         if source.submodules:
             words = ("submodule", "--quiet", "update", "--init", "--depth=1", "--")
-            _git(scratch, protocol, *words, *source.submodules)
-        listed = _git(scratch, protocol, "ls-files", "--stage", "-z", "--recurse-submodules")
+            _run_isolated_git(scratch, protocol, *words, *source.submodules)
+        listed = _run_isolated_git(
+            scratch, protocol, "ls-files", "--stage", "-z", "--recurse-submodules"
+        )
         rows = (row.partition("\t") for row in listed.split("\0"))
         links = {name for about, _, name in rows if about.startswith("120000 ")}
-        yield from _files(Path(scratch), links)
+        yield from _iter_checkout_files(Path(scratch), links)
 
 
-def _git(directory: str, protocol: str, *words: str) -> str:
+def _run_isolated_git(directory: str, protocol: str, *words: str) -> str:
     """Run git in isolation: no configuration, no hooks, no questions, one protocol."""
     options = ["protocol.allow=never", f"protocol.{protocol}.allow=always"]
     options += ["core.hooksPath=/dev/null", "advice.detachedHead=false"]
@@ -75,7 +79,7 @@ def _git(directory: str, protocol: str, *words: str) -> str:
     return done.stdout
 
 
-def _files(tree: Path, links: Collection[str]) -> Iterator[Member]:
+def _iter_checkout_files(tree: Path, links: Collection[str]) -> Iterator[Member]:
     """Files of a checkout without symbolic links: what would be one has the path that it leads to.
 
     It gets the bytes of the file there; one that leads to a directory, or nowhere, is left out.

@@ -66,7 +66,7 @@ def library_key(recipe: Recipe, source_sha256: str, *, cuda: str, arch: str) -> 
     The source, which of it are kernels, the flags, CUDA's release and the GPU; the host adds the
     versions that its compilers state.
     """
-    library = _library(recipe)
+    library = _require_library(recipe)
     parts = [source_sha256, cuda, arch, library.directory, library.sources, library.flags]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
@@ -78,8 +78,8 @@ def steps(
 
     Raises :class:`ConfigError` when no kernel is there, or two would have objects of one name.
     """
-    library = _library(recipe)
-    kernels = slow_first(_kernels(library, names))
+    library = _require_library(recipe)
+    kernels = slow_first(_kernel_source_paths(library, names))
     suffix = ".obj" if windows else ".o"
     units = tuple(Unit(name, PurePosixPath(name).stem + suffix) for name in kernels)
     if not units or len({unit.object for unit in units}) != len(units):
@@ -114,7 +114,7 @@ def slow_first(names: Iterable[str]) -> list[str]:
     return sorted(names, key=rank)
 
 
-def _kernels(library: Library, names: Iterable[str]) -> Iterable[str]:
+def _kernel_source_paths(library: Library, names: Iterable[str]) -> Iterable[str]:
     """The kernels' paths below the project's directory."""
     base = f"{library.directory}/"
     for name in names:
@@ -123,7 +123,7 @@ def _kernels(library: Library, names: Iterable[str]) -> Iterable[str]:
             yield inside
 
 
-def _library(recipe: Recipe) -> Library:
+def _require_library(recipe: Recipe) -> Library:
     if recipe.library is None:
         raise ConfigError(
             f"recipe {recipe.name} has no library", hint="Only 'kind: cargo' recipes have one."

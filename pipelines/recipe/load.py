@@ -73,7 +73,7 @@ def load_recipe(name: str, folder: Path | None = None, *, version: str | None = 
     Raises :class:`ConfigError` when there is none, when the file is wrong in any of its versions,
     and when one of them names what is not there: a directory, a smoke suite, a tool of the lock.
     """
-    found = _read(name, folder)
+    found = _read_recipe_versions(name, folder)
     for where, recipe in found.values():
         check_surroundings(recipe, where)
     versions = {each: recipe for each, (_, recipe) in found.items()}
@@ -97,7 +97,7 @@ def check_torch(recipe: Recipe, torch: str) -> None:
         )
 
 
-def _one(typed: str, such: str) -> str:
+def _single_release_hint(typed: str, such: str) -> str:
     """What to type in place of what is no release, or of several."""
     if "," in typed:
         return f"One, such as {such}; for several type --select with names that invoke plan shows."
@@ -110,7 +110,8 @@ def check_python(version: str, recipe: Recipe) -> str:
         _python.validate_python(version)
     except ValidationError:
         raise ConfigError(
-            f"--python {version}: expected a release of Python 3", hint=_one(version, "3.11")
+            f"--python {version}: expected a release of Python 3",
+            hint=_single_release_hint(version, "3.11"),
         ) from None
     if recipe.pythons and version not in recipe.pythons:
         raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
@@ -130,7 +131,7 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
         range_ = getattr(recipe.supports, name)
         if value is not None and not RELEASE.fullmatch(value):
             such = f"{value}.0" if value.isdecimal() else "12.8" if name == "cuda" else "2.8"
-            such = _one(value, such)
+            such = _single_release_hint(value, such)
             raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", hint=such)
         if value is not None and not within(value, range_):
             raise ConfigError(
@@ -145,15 +146,15 @@ def load_versions(name: str, folder: Path | None = None) -> dict[str, Recipe]:
 
     Raises :class:`ConfigError` for what is wrong in the file itself.
     """
-    return {version: recipe for version, (_, recipe) in _read(name, folder).items()}
+    return {version: recipe for version, (_, recipe) in _read_recipe_versions(name, folder).items()}
 
 
-def _read(name: str, folder: Path | None) -> dict[str, tuple[str, Recipe]]:
+def _read_recipe_versions(name: str, folder: Path | None) -> dict[str, tuple[str, Recipe]]:
     """Version -> how errors about it begin, and its recipe."""
     path = recipe_file(name, folder).path
     text = read_yaml(path)
     found = {}
-    for version, keys in _flat(path, text).items():
+    for version, keys in _flatten_versions(path, text).items():
         many = isinstance(text, dict) and "versions" in text
         where = f"{path}: versions.{version}" if many else str(path)
         try:
@@ -172,7 +173,7 @@ def _read(name: str, folder: Path | None) -> dict[str, tuple[str, Recipe]]:
     return found
 
 
-def _flat(path: Path, text: Any) -> dict[str, Any]:
+def _flatten_versions(path: Path, text: Any) -> dict[str, Any]:
     """The keys of each version, with the package's filled in; the default version first."""
     if not isinstance(text, dict) or "versions" not in text:
         said = text.get("version") if isinstance(text, dict) else None

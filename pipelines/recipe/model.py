@@ -163,7 +163,7 @@ def known_fixes() -> dict[str, object]:
     return {row["rule"]: row for row in rows}
 
 
-def _named(fix: object) -> object:
+def _resolve_fix_name(fix: object) -> object:
     if isinstance(fix, str) and fix not in known_fixes():
         raise ValueError(f"expected {', '.join(known_fixes())}, or the keys of a fix")
     return known_fixes()[fix] if isinstance(fix, str) else fix
@@ -249,7 +249,7 @@ class Recipe(Model):
     environment: dict[Variable, str] = Field(default={})
     """May use {archs}, {gencode} (nvcc's flags), {jobs}, {threads}, {version}, {local_version}."""
     fixes: tuple[
-        Annotated[Fix, BeforeValidator(_named, json_schema_input_type=str | Fix)], ...
+        Annotated[Fix, BeforeValidator(_resolve_fix_name, json_schema_input_type=str | Fix)], ...
     ] = ()
     """Flags for MSVC and nvcc on Windows that only some releases of CUDA or torch need. The name of
     a rule stands for the fix of that rule in pipelines/recipe/fixes.yaml."""

@@ -37,7 +37,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
         "torch_full": torch or "",
         "stamp": stamp,
     }
-    made = _fill(recipe, "local_version", recipe.local_version, values)
+    made = _fill_recipe_template(recipe, "local_version", recipe.local_version, values)
     try:
         return Version(f"0+{made}").local or ""
     except InvalidVersion:
@@ -81,7 +81,7 @@ def environment(
         "version": recipe.version,
     }
     asked = {
-        key: _fill(recipe, f"environment.{key}", text, values)
+        key: _fill_recipe_template(recipe, f"environment.{key}", text, values)
         for key, text in recipe.environment.items()
     }
     if twice := sorted(asked.keys() & archs.variables.keys()):
@@ -108,7 +108,9 @@ def fixes_of(recipe: Recipe, cuda: str, torch: str | None) -> list[Fix]:
     return [fix for fix in recipe.fixes if fix.applies(cuda, torch)]
 
 
-def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) -> str:
+def _fill_recipe_template(
+    recipe: Recipe, key: str, template: str, values: Mapping[str, str]
+) -> str:
     """``template`` with its fields; :class:`ConfigError` for what is none of ``values``.
 
     Plain names only: a width, or an attribute of a value, is no business of a recipe.

@@ -58,7 +58,7 @@ _BY_KEY: dict[str, type[Model]] = {
 }
 
 
-def _kind(given: Any) -> str | None:
+def _source_model_name(given: Any) -> str | None:
     """The name of the model that it is for; ``None`` when no key says so."""
     if isinstance(given, dict):
         return next((model.__name__ for key, model in _BY_KEY.items() if key in given), None)
@@ -70,7 +70,7 @@ Source = Annotated[
     | Annotated[FileSource, Tag("FileSource")]
     | Annotated[GitSource, Tag("GitSource")],
     Discriminator(
-        _kind,
+        _source_model_name,
         custom_error_type="source",
         custom_error_message=f"expected one of the keys {', '.join(_BY_KEY)}",
     ),

@@ -66,7 +66,7 @@ def read_patch(patch: Patch) -> dict[str, list[Hunk]]:
     """
     path = patch_file(patch)
     try:
-        return dict(_files(path.read_text("utf-8").split("\n")))
+        return dict(_parse_patch_files(path.read_text("utf-8").split("\n")))
     except (ValueError, IndexError) as error:
         why = "it ends within a change" if isinstance(error, IndexError) else error
         raise ConfigError(
@@ -75,7 +75,7 @@ def read_patch(patch: Patch) -> dict[str, list[Hunk]]:
         ) from None
 
 
-def _files(lines: list[str]) -> Iterator[tuple[str, list[Hunk]]]:
+def _parse_patch_files(lines: list[str]) -> Iterator[tuple[str, list[Hunk]]]:
     at, seen = 0, set[str]()
     while at < len(lines):
         if _HUNK.match(lines[at]):
@@ -85,7 +85,7 @@ def _files(lines: list[str]) -> Iterator[tuple[str, list[Hunk]]]:
             continue
         if not lines[at + 1].startswith("+++ "):
             raise ValueError(f"line {at + 2} does not begin with +++")
-        names = {_name(line) for line in lines[at : at + 2]}
+        names = {_patched_file_name(line) for line in lines[at : at + 2]}
         if len(names) != 1 or "" in names:
             raise ValueError(f"line {at + 1} makes, removes or renames a file")
         (name,) = names
@@ -103,7 +103,7 @@ def _files(lines: list[str]) -> Iterator[tuple[str, list[Hunk]]]:
         raise ValueError("no line in it begins with ---")
 
 
-def _name(line: str) -> str:
+def _patched_file_name(line: str) -> str:
     """A file in ``--- a/setup.py``, without the first directory; empty for /dev/null."""
     name = line[4:].split("\t", maxsplit=1)[0].strip()
     return "" if name == "/dev/null" else name.partition("/")[2]
@@ -144,43 +144,49 @@ def applied(recipe: Recipe, members: Iterable[Member]) -> Iterator[Member]:
         if name in wanted:
             wanted.discard(name)
             for file, changes in patches:
-                changed = _changed(recipe, file, name, changed, changes.get(name, []))
+                changed = _apply_hunks(recipe, file, name, changed, changes.get(name, []))
         yield name, changed
     if wanted:
-        raise _unfit(recipe, f"the source has no {min(wanted)}, which its patches change")
+        raise _unfit_patch_error(
+            recipe, f"the source has no {min(wanted)}, which its patches change"
+        )
 
 
-def _changed(recipe: Recipe, file: str, name: str, data: bytes, hunks: list[Hunk]) -> bytes:
+def _apply_hunks(recipe: Recipe, file: str, name: str, data: bytes, hunks: list[Hunk]) -> bytes:
     if not hunks:
         return data
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise _unfit(recipe, f"{name}, which {file} changes, is not UTF-8 text") from None
+        raise _unfit_patch_error(
+            recipe, f"{name}, which {file} changes, is not UTF-8 text"
+        ) from None
     lines = io.StringIO(text, newline="\n").readlines()  # as diff has them: a form feed ends none
     made: list[str] = []
     done = 0
     for hunk in hunks:
         after = hunk.line + len(hunk.old)
         there = lines[hunk.line : after]
-        if hunk.line < done or tuple(map(_plain, there)) != hunk.old:
-            raise _unfit(recipe, f"{file} does not fit {name} at line {hunk.line + 1}")
+        if hunk.line < done or tuple(map(_normalise_line_end, there)) != hunk.old:
+            raise _unfit_patch_error(recipe, f"{file} does not fit {name} at line {hunk.line + 1}")
         whole = [line for line in there if line.endswith("\n")] or lines[:1]
         ends = {line.endswith("\r\n") for line in whole}
         if len(ends) > 1:
-            raise _unfit(recipe, f"{name} has mixed line endings at line {hunk.line + 1}")
+            raise _unfit_patch_error(
+                recipe, f"{name} has mixed line endings at line {hunk.line + 1}"
+            )
         new = [line.replace("\n", "\r\n") for line in hunk.new] if True in ends else hunk.new
         made += [*lines[done : hunk.line], *new]
         done = after
     return "".join([*made, *lines[done:]]).encode()
 
 
-def _plain(line: str) -> str:
+def _normalise_line_end(line: str) -> str:
     """A line as it would be with the ends of POSIX."""
     return f"{line[:-2]}\n" if line.endswith("\r\n") else line
 
 
-def _unfit(recipe: Recipe, what: str) -> ConfigError:
+def _unfit_patch_error(recipe: Recipe, what: str) -> ConfigError:
     return ConfigError(
         f"recipe {recipe.name} {recipe.version}: {what}",
         hint="A patch is for one release: rewrite it for this one, or remove it from patches.",

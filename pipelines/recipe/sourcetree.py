@@ -94,10 +94,14 @@ class SourceTree:
             return tuple(self._directory.files)
         if (archive := archive_if_here(recipe, self.cache)) is None:
             return None
-        found = _listed(archive)
+        found = _cached_archive_names(archive)
         if isinstance(source, FileSource):
-            found = [name for one in found if not matches(name := _inside(one), recipe.exclude)]
-            found += _added(source.also, found, source.file)
+            found = [
+                name
+                for one in found
+                if not matches(name := _strip_top_directory(one), recipe.exclude)
+            ]
+            found += _collect_extra_files(source.also, found, source.file)
         return tuple(found)
 
     @cached_property
@@ -108,7 +112,7 @@ class SourceTree:
         tree = _directory(source.path)
         found = listing(tree, source.include, recipe.exclude)
         _refuse_other(found.files, str(tree))
-        added = _added(source.also, found.files, str(tree))
+        added = _collect_extra_files(source.also, found.files, str(tree))
         found.files.update({n: f for n, f in added.items() if not matches(n, recipe.exclude)})
         return found
 
@@ -128,7 +132,7 @@ class SourceTree:
         packed = _git_archive(source, recipe, self.cache)
         if not recipe.patches:
             return Packed(packed.read_bytes())
-        return Packed(pack(applied(recipe, _members(packed)), where=source.git))
+        return Packed(pack(applied(recipe, _iter_archive_files(packed)), where=source.git))
 
     def _pack_directory(self, tree: Path) -> Packed:
         """A directory here; prints what it consists of."""
@@ -178,7 +182,7 @@ def _directory(path: str) -> Path:
     return found
 
 
-def _added(also: Also, there: Iterable[str], where: str) -> dict[str, Path]:
+def _collect_extra_files(also: Also, there: Iterable[str], where: str) -> dict[str, Path]:
     """The files of ``also`` by their names in the tree; none may be ``there`` already."""
     added: dict[str, Path] = {}
     for place, path in also.items():
@@ -196,7 +200,7 @@ def _added(also: Also, there: Iterable[str], where: str) -> dict[str, Path]:
 def _pack_with(source: FileSource, recipe: Recipe, members: Iterable[Member]) -> bytes:
     """An archive without what ``exclude`` names, and with the directories of ``also``."""
     kept = {name: data for name, data in members if not matches(name, recipe.exclude)}
-    added = _added(source.also, kept, source.file)
+    added = _collect_extra_files(source.also, kept, source.file)
     ours = {name: path.read_bytes() for name, path in added.items()}
     return pack({**kept, **ours}.items(), where=source.file)
 
@@ -242,7 +246,7 @@ def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:
     return path if sha256 and path.is_file() and not damage(path, sha256) else None
 
 
-def _listed(path: Path) -> list[str]:
+def _cached_archive_names(path: Path) -> list[str]:
     """The files in an archive of the cache. Kept next to it: unpacking thousands takes a second."""
     kept = path.with_name(f"{path.name}.names")
     if kept.is_file():
@@ -307,10 +311,10 @@ def _published(members: Iterable[Member]) -> Iterator[Member]:
 
 def sdist_files(path: Path) -> Iterator[Member]:
     """The files of a source distribution, as seen from the directory at its top."""
-    return _members(path, _inside)
+    return _iter_archive_files(path, _strip_top_directory)
 
 
-def _members(path: Path, seen_from: Callable[[str], str] = str) -> Iterator[Member]:
+def _iter_archive_files(path: Path, seen_from: Callable[[str], str] = str) -> Iterator[Member]:
     """The files of an archive; whatever else is in it is refused."""
     total = 0
     with tarfile.open(path) as members:
@@ -328,7 +332,7 @@ def _members(path: Path, seen_from: Callable[[str], str] = str) -> Iterator[Memb
             yield name, stream.read()
 
 
-def _inside(name: str) -> str:
+def _strip_top_directory(name: str) -> str:
     """Without the directory that source distributions have at their top."""
     return name.partition("/")[2]
 

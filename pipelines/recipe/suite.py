@@ -69,14 +69,14 @@ def suite_of(recipe: Recipe) -> Suite:
     Raises :class:`ConfigError` for a folder that is not there, has no tests, or cannot be sent.
     """
     if not recipe.smoke:
-        return _without(recipe)
+        return _fallback_suite(recipe)
     if {"/", "\\"} & {*recipe.smoke} or recipe.smoke.startswith("."):
-        return _of_folder(home() / recipe.smoke)
+        return _suite_from_folder(home() / recipe.smoke)
     if found := plugins.named(KIND, recipe.smoke, f"smoke suite {recipe.smoke}"):
-        return replace(_of_folder(found.path), origin=found.says)
+        return replace(_suite_from_folder(found.path), origin=found.says)
     there = _built_in()
     if recipe.smoke not in there:
-        known = sorted({*there, *_brought()})
+        known = sorted({*there, *_plugin_suite_names()})
         raise ConfigError(
             f"recipe {recipe.name}: smoke: there is no suite '{recipe.smoke}'"
             f"{nearest(recipe.smoke, known)}",
@@ -92,12 +92,12 @@ def _built_in() -> list[str]:
     return sorted(tested & {path.parent.name for path in SUITES.glob(f"*/{_KNOB}")})
 
 
-def _brought() -> Iterator[str]:
+def _plugin_suite_names() -> Iterator[str]:
     for origin in plugins.origins():
         yield from (path.name for path in (origin.path / KIND).glob("*") if path.is_dir())
 
 
-def _of_folder(folder: Path) -> Suite:
+def _suite_from_folder(folder: Path) -> Suite:
     """A folder of tests that is not built in."""
     files = _own(folder)
     knob = files.pop(f"{OWN}/{_KNOB}", "")
@@ -121,11 +121,13 @@ def suite_of_given(script: Path | None) -> Suite:
     if (size := script.stat().st_size) > _MOST:
         raise ConfigError(f"{script} has {units.size(size)}, {units.size(_MOST)} are possible")
     if _TEST.fullmatch(script.name):
-        return Suite(files | {f"{OWN}/{script.name}": _text(script)}, own=True)
-    return Suite(files | _shipped(SUITES / "script") | {f"{SCRIPT}/{script.name}": _text(script)})
+        return Suite(files | {f"{OWN}/{script.name}": _read_test_file(script)}, own=True)
+    return Suite(
+        files | _shipped(SUITES / "script") | {f"{SCRIPT}/{script.name}": _read_test_file(script)}
+    )
 
 
-def _without(recipe: Recipe) -> Suite:
+def _fallback_suite(recipe: Recipe) -> Suite:
     """No suite: what ``verify`` says, else the import of what is in the wheel."""
     files = _shared() | _shipped(SUITES / "default")
     if not recipe.verify:
@@ -175,10 +177,10 @@ def _own(folder: Path) -> dict[str, str]:
             f"smoke: {folder} has {units.size(size)}, {units.size(_MOST)} are possible",
             hint="Let the tests generate large data themselves.",
         )
-    return {f"{OWN}/{name}": _text(path) for name, path in found.items()}
+    return {f"{OWN}/{name}": _read_test_file(path) for name, path in found.items()}
 
 
-def _text(path: Path) -> str:
+def _read_test_file(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except UnicodeDecodeError:

@@ -24,10 +24,12 @@ def cells_of_tests(
     environment that is used as it is (``existing``) has one torch, the target's.
     """
     cells = [target.model_copy(update={"torch": release}) for release in recipe.tested_with]
-    return tuple(c for c in cells if not existing and _named(lock, c, instead)) or (target,)
+    return tuple(c for c in cells if not existing and _has_locked_torch(lock, c, instead)) or (
+        target,
+    )
 
 
-def _named(lock: ToolchainLock, cell: Target, instead: Mapping[str, str]) -> bool:
+def _has_locked_torch(lock: ToolchainLock, cell: Target, instead: Mapping[str, str]) -> bool:
     try:
         lock.entries_for(["torch"], cell, instead)
     except LockError:

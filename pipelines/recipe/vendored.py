@@ -34,15 +34,17 @@ def vendored_in(recipe: Recipe, source: bytes) -> tuple[Found, ...]:
         return ()
     with tarfile.open(fileobj=io.BytesIO(source)) as archive:
         members = {one.name: one for one in archive if one.isfile()}
-        return tuple(_found(recipe, one, archive, members) for one in recipe.vendored)
+        return tuple(
+            _identify_vendored_release(recipe, one, archive, members) for one in recipe.vendored
+        )
 
 
-def _found(
+def _identify_vendored_release(
     recipe: Recipe, one: Vendored, archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo]
 ) -> Found:
     what = f"vendored: {one.name}"
     if not any(name.startswith(f"{one.directory}/") for name in members):
-        raise _wrong(recipe, f"{what}: the source has nothing below {one.directory}")
+        raise _vendored_error(recipe, f"{what}: the source has nothing below {one.directory}")
     if one.file is None:
         return Found(one, "")
     own, slash, top = one.file.partition("/")
@@ -50,7 +52,7 @@ def _found(
     member = members.get(place)
     if member is None or member.size > _MOST:
         why = "is not in the source" if member is None else f"has {member.size} bytes"
-        raise _wrong(recipe, f"{what}: {place} {why}")
+        raise _vendored_error(recipe, f"{what}: {place} {why}")
     stream = archive.extractfile(member)
     assert stream is not None  # noqa: S101 - it is a file
     text = stream.read().decode("utf-8", "replace")
@@ -58,11 +60,11 @@ def _found(
     version = ".".join(" or ".join(sorted(hit)) for hit in hits if hit)
     if not all(len(hit) == 1 and all(hit) for hit in hits) or not _VERSION.fullmatch(version):
         found = f"{line(version, 60)!r}" if version else "no version"
-        raise _wrong(recipe, f"{what}: {place} has {found} by {' and '.join(one.version)}")
+        raise _vendored_error(recipe, f"{what}: {place} has {found} by {' and '.join(one.version)}")
     return Found(one, version)
 
 
-def _wrong(recipe: Recipe, text: str) -> ConfigError:
+def _vendored_error(recipe: Recipe, text: str) -> ConfigError:
     return ConfigError(
         f"recipe {recipe.name}: {text}",
         hint="Fix 'vendored' in the recipe: its directory, file and version; without file and "

@@ -60,10 +60,10 @@ def checkout(tree: Path, listed: Listing, exclude: Iterable[str] = ()) -> Checko
     """
     if listed.by != BY_GIT:
         return None
-    code, head = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", refused=1)
-    names = _changed(tree)
+    code, head = _query_git(tree, "rev-parse", "--verify", "--quiet", "HEAD", refused=1)
+    names = _uncommitted_changes(tree)
     for inner in listed.repositories:
-        names += [f"{inner}/{name}" for name in _changed(tree / inner)]
+        names += [f"{inner}/{name}" for name in _uncommitted_changes(tree / inner)]
     globs = tuple(exclude)
     packed = {*listed.files} | {str(up) for n in listed.files for up in PurePosixPath(n).parents}
     kept = [
@@ -75,9 +75,11 @@ def checkout(tree: Path, listed: Listing, exclude: Iterable[str] = ()) -> Checko
     return Checkout(commit=commit, changed=tuple(kept[:_SHOWN]), count=len(kept))
 
 
-def _changed(tree: Path) -> list[str]:
+def _uncommitted_changes(tree: Path) -> list[str]:
     """What is not as committed: files, submodules at another commit, repositories in no commit."""
-    rows = iter(_git(tree, "status", "--porcelain=v1", "-z", "-uall", "--", ".")[1].split(b"\0"))
+    rows = iter(
+        _query_git(tree, "status", "--porcelain=v1", "-z", "-uall", "--", ".")[1].split(b"\0")
+    )
     here, names = tree.resolve(), []
     top = top_of(tree) or here
     for row in filter(None, rows):
@@ -120,7 +122,7 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
     for name in sorted(name for name in names if not matches(name, globs)):
         path = tree / name
         if path.is_symlink():
-            _follow(tree, name)
+            _require_link_inside_tree(tree, name)
         if path.is_file():  # not what was deleted since, and no pipe
             files[name] = path
     missing = tuple(name for name in sorted(empty) if not matches(name, globs))
@@ -129,7 +131,7 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
     return Listing(files, by or BY_GIT, missing, idle, tuple(inner))
 
 
-def _follow(tree: Path, name: str) -> None:
+def _require_link_inside_tree(tree: Path, name: str) -> None:
     """Refuse a link that is no plain file of the tree."""
     path = tree / name
     out = f"leave it out with 'exclude: [\"{name}\"]' in the recipe, or --exclude of init"
@@ -197,7 +199,7 @@ def _how(tree: Path) -> str:
     if shutil.which("git") is None:
         return "git is not installed here, so .gitignore is not read"
     # A whole project may lie in what another one ignores, as an installed package does.
-    if top != here and not _git(tree, "check-ignore", "--quiet", ".", refused=1)[0]:
+    if top != here and not _query_git(tree, "check-ignore", "--quiet", ".", refused=1)[0]:
         return f"{top} ignores it: without environments, build, dist and caches"
     return ""
 
@@ -210,7 +212,7 @@ def _tracked(tree: Path, empty: list[str], inner: list[str], under: str = "") ->
         return path != tree and (is_made(path) or in_made(path.parent))
 
     for kind in ("--cached", "--others"):
-        listed = _git(tree, "ls-files", "-z", "--exclude-standard", kind)[1]
+        listed = _query_git(tree, "ls-files", "-z", "--exclude-standard", kind)[1]
         for raw in dict.fromkeys(listed.split(b"\0")):
             name = os.fsdecode(raw).rstrip("/")
             path = tree / name
@@ -227,7 +229,7 @@ def _tracked(tree: Path, empty: list[str], inner: list[str], under: str = "") ->
                 yield from (f"{under}{name}/{below}" for below in _walked(path))
 
 
-def _git(tree: Path, *words: str, refused: int = 0) -> tuple[int, bytes]:
+def _query_git(tree: Path, *words: str, refused: int = 0) -> tuple[int, bytes]:
     """What git answers, asked in ``tree``; ``refused`` is an exit code that is an answer too.
 
     Not what the variables of a hook say, and no program of the repository's configuration. Whose

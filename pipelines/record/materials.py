@@ -94,7 +94,7 @@ class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_le
             Difference(
                 key[0],
                 Material(*key, "").label,
-                f"there {_shown(there.get(key))}, here {_shown(mine.get(key))}",
+                f"there {_displayed_value(there.get(key))}, here {_displayed_value(mine.get(key))}",
             )
             for key in unlike
         ]
@@ -114,5 +114,5 @@ def listed(differences: list[Difference]) -> str:
     return "\n".join(rows + [f"  and {more} more"] * bool(more))
 
 
-def _shown(value: str | None) -> str:
+def _displayed_value(value: str | None) -> str:
     return "nothing" if value is None else line(value, 200) or "empty"

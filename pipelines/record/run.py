@@ -251,7 +251,7 @@ class Run:
         self._write_facts(RunFacts.model_validate(known.model_dump() | changes))
 
     def _write_facts(self, facts: RunFacts) -> None:
-        rows = [(k, _stored(v)) for k, v in facts.model_dump(mode="json").items()]
+        rows = [(k, _redacted_json(v)) for k, v in facts.model_dump(mode="json").items()]
         self._write("facts", rows)
 
     def _write(self, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -259,12 +259,12 @@ class Run:
         marks = ", ".join("?" * len(rows[0]))
         with self._damage(), self._database() as database:
             database.execute("BEGIN IMMEDIATE")
-            entries = _entries(database)
+            entries = _read_seal_entries(database)
             _require_sealed(database, entries)
-            before = _hashes(database)
+            before = _hash_record_rows(database)
             statement = f"INSERT OR REPLACE INTO {table} VALUES ({marks})"  # noqa: S608 - ours
             database.executemany(statement, rows)
-            changed = {k: v for k, v in _hashes(database).items() if before.get(k) != v}
+            changed = {k: v for k, v in _hash_record_rows(database).items() if before.get(k) != v}
             if not changed:
                 return
             # What a job is at is written every few seconds: such an entry replaces the last one.
@@ -283,7 +283,7 @@ class Run:
         :class:`ConfigError` for a record that was changed after it was written.
         """
         with self._damage(StorageError), self._database() as database:
-            return _require_sealed(database, _entries(database))
+            return _require_sealed(database, _read_seal_entries(database))
 
     @property
     def recorded_by(self) -> str:
@@ -324,7 +324,7 @@ class Run:
 
     def put_job(self, name: str, job: JobRecord) -> None:
         """Store a job on a host: its directory, attempt and log offset."""
-        self._write("jobs", [(name, _stored(job.model_dump(mode="json")))])
+        self._write("jobs", [(name, _redacted_json(job.model_dump(mode="json")))])
 
     def job(self, name: str) -> JobRecord | None:
         """The job of that name, if one was started for this run."""
@@ -335,8 +335,12 @@ class Run:
 
     def put_stage(self, record: StageRecord) -> None:
         """Insert or replace a stage's row."""
-        result = None if record.result is None else _stored(record.result.model_dump(mode="json"))
-        error = None if record.error is None else _stored(record.error.model_dump(mode="json"))
+        result = (
+            None if record.result is None else _redacted_json(record.result.model_dump(mode="json"))
+        )
+        error = (
+            None if record.error is None else _redacted_json(record.error.model_dump(mode="json"))
+        )
         row = (record.name, record.state, record.started, record.seconds, error, result)
         self._write("stages", [row])
 
@@ -360,12 +364,12 @@ class Run:
         columns = "name, state, started, seconds, error, result"
         rows = self._rows(f"SELECT {columns} FROM stages {which}", *values)  # noqa: S608 - ours
         with self._damage():
-            return [_stage(row) for row in rows]
+            return [_parse_stage_row(row) for row in rows]
 
     def _rows(self, query: str, *values: str) -> list[Any]:
         with self._damage(StorageError), self._database() as database:
             database.execute("BEGIN")
-            _require_sealed(database, _entries(database))
+            _require_sealed(database, _read_seal_entries(database))
             return database.execute(query, values).fetchall()
 
     @contextmanager
@@ -438,12 +442,12 @@ def cut_off(stage: StageRecord) -> bool:
     return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
 
 
-def _entries(database: sqlite3.Connection) -> list[Entry]:
+def _read_seal_entries(database: sqlite3.Connection) -> list[Entry]:
     rows = database.execute("SELECT rows, sealer, signature FROM seals ORDER BY number").fetchall()
     return [Entry(dict(json.loads(names)), str(who), str(sign)) for names, who, sign in rows]
 
 
-def _hashes(database: sqlite3.Connection) -> dict[str, str]:
+def _hash_record_rows(database: sqlite3.Connection) -> dict[str, str]:
     """The sha256 of every row, as it is read."""
     return {
         f"{table}/{row[0]}": sha256(json.dumps(row, default=bytes.hex).encode()).hexdigest()
@@ -455,12 +459,12 @@ def _hashes(database: sqlite3.Connection) -> dict[str, str]:
 def _require_sealed(database: sqlite3.Connection, entries: Sequence[Entry]) -> dict[str, str]:
     """Who sealed each fact and stage; ``ValueError`` for a row that is another, or one too many."""
     sealed, _ = verify(entries)
-    if names := {(k, v) for k, (v, _) in sealed.items()} ^ {*_hashes(database).items()}:
+    if names := {(k, v) for k, (v, _) in sealed.items()} ^ {*_hash_record_rows(database).items()}:
         raise ValueError(f"{min(names)[0]} was changed after it was written")
     return {row: who for row, (_, who) in sealed.items() if not row.startswith("jobs/")}
 
 
-def _stage(row: Any) -> StageRecord:
+def _parse_stage_row(row: Any) -> StageRecord:
     name, state, started, seconds, error, result = row
     values = {"name": name, "state": state, "started": started, "seconds": seconds}
     if error is not None:
@@ -474,5 +478,5 @@ def _stage(row: Any) -> StageRecord:
     return StageRecord.model_validate(values)
 
 
-def _stored(value: Any) -> str:
+def _redacted_json(value: Any) -> str:
     return json.dumps(redact_all(value))

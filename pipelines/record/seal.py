@@ -99,17 +99,17 @@ def sealer() -> Sealer:
     Raises :class:`ConfigError` for a file or variable that holds no Ed25519 key.
     """
     if text := os.environ.get(VARIABLE):
-        return _load(text.encode(), VARIABLE)
+        return _load_signing_key(text.encode(), VARIABLE)
     path = key_file()
     with disk_errors(path):
         if not path.is_file():
-            _make(path)
+            _create_signing_key(path)
         # Windows reads no file while one of its names is being removed, and the other way around.
-        return _load(patiently(path.read_bytes), str(path))
+        return _load_signing_key(patiently(path.read_bytes), str(path))
 
 
 @lru_cache(maxsize=8)
-def _load(data: bytes, where: str) -> Sealer:
+def _load_signing_key(data: bytes, where: str) -> Sealer:
     try:
         key = serialization.load_pem_private_key(data, None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
@@ -119,7 +119,7 @@ def _load(data: bytes, where: str) -> Sealer:
     return Sealer(key)
 
 
-def _make(path: Path) -> None:
+def _create_signing_key(path: Path) -> None:
     data = Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -60,7 +60,7 @@ class Check:
         return f"{self._sum:08x}"
 
 
-def _part(path: str, key: str) -> str:
+def _part_path(path: str, key: str) -> str:
     return f"{long_path(path)}.{key}.part"
 
 
@@ -113,7 +113,7 @@ def receive(
         block += piece
     if digest.hexdigest() != chunks.digest:
         return False
-    part = _part(path, key)
+    part = _part_path(path, key)
     protected_dirs.make(os.path.dirname(part) or ".")  # noqa: PTH120
     with _filling(path, part):
         descriptor = os.open(part, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
@@ -126,7 +126,7 @@ def receive(
                 file.truncate()
             os.fsync(file.fileno())
     if whole:
-        _land(part, path, digest.hexdigest())
+        _finalize_upload(part, path, digest.hexdigest())
     return True
 
 
@@ -136,7 +136,7 @@ def land(path: str, key: str, size: int, sha256: str) -> str:
 
     Without a part, returns the target's: another upload may have been faster. Empty: neither.
     """
-    part = _part(path, key)
+    part = _part_path(path, key)
     try:
         with _filling(path, part), open(part, "r+b") as file:  # noqa: PTH123
             file.truncate(min(size, os.fstat(file.fileno()).st_size))
@@ -152,7 +152,7 @@ def land(path: str, key: str, size: int, sha256: str) -> str:
             os.fsync(file.fileno())
         if not os.path.samestat(read, os.stat(part)):  # noqa: PTH116
             return ""
-        _land(part, path, sha256)
+        _finalize_upload(part, path, sha256)
     except FileNotFoundError:
         with contextlib.suppress(FileNotFoundError):
             return file_sha256(path)
@@ -164,10 +164,10 @@ def land(path: str, key: str, size: int, sha256: str) -> str:
 def discard(path: str, key: str) -> None:
     """Remove a part, if it exists."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(_part(path, key))  # noqa: PTH108
+        os.unlink(_part_path(path, key))  # noqa: PTH108
 
 
-def _land(part: str, path: str, sha256: str) -> None:
+def _finalize_upload(part: str, path: str, sha256: str) -> None:
     """Rename, and remove the parts of other contents for this target."""
     target = long_path(path)
     try:
@@ -189,7 +189,7 @@ def digests(path: str, block: int, count: int, key: str = "") -> Iterator[str]:
     The last may be shorter. Nothing if the file does not exist.
     """
     try:
-        with open(_part(path, key) if key else long_path(path), "rb") as file:  # noqa: PTH123
+        with open(_part_path(path, key) if key else long_path(path), "rb") as file:  # noqa: PTH123
             for _ in range(count):
                 digest, left = Check(), block
                 while left and (data := file.read(min(left, _READ))):

@@ -123,7 +123,7 @@ def packages_at(place: str) -> None:
     try:
         if place not in paths:
             raise OSError(f"{home} is not in sys.path")  # noqa: TRY301
-        _link(home, place)
+        _create_directory_link(home, place)
         os.stat(os.path.join(place, "torch"))  # noqa: PTH116, PTH118
     except OSError as error:
         print(f"torch is used in its own location: {error}", flush=True)
@@ -191,7 +191,7 @@ def list_by_name() -> None:
     made.listdir = lambda path=".": sorted(_listdir(path))
 
 
-def _link(home: str, place: str) -> None:
+def _create_directory_link(home: str, place: str) -> None:
     if sys.platform != "win32":
         os.symlink(home, place)  # noqa: PTH211
         return

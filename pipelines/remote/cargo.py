@@ -136,9 +136,8 @@ class _Build:
             _before(environment, "LIBRARY_PATH", toolkit / "lib64")
         self.environment = environment | cache.environment
         self.nvcc = self.program(self.steps["compiler"][0])
-        stated = (
-            f"{self.steps['key']}\0{_version([self.nvcc, '--version'])}\0{self._host_compiler()}"
-        )
+        version = _compiler_version_output([self.nvcc, "--version"])
+        stated = f"{self.steps['key']}\0{version}\0{self._host_compiler()}"
         self.key = hashlib.sha256(stated.encode()).hexdigest()[:16]
         self.store = pathlib.Path(spec["root"]) / self.key
 
@@ -152,7 +151,7 @@ class _Build:
     def _host_compiler(self) -> str:
         if sys.platform == "win32":
             return self.environment.get("VCTOOLSVERSION", "")
-        return _version([self.program("c++"), "--version"])
+        return _compiler_version_output([self.program("c++"), "--version"])
 
     def run(self, command: list[str], **more: str) -> Generator[bytes, None, _Ended]:
         """Run a program in the project's directory; yields its output."""
@@ -246,7 +245,9 @@ class _Build:
             words = [*self.cache.launcher, self.nvcc, *self.steps["compiler"][1:]]
             words += ["-o", target, unit["source"]]
             line = compilecache.quoted(words)
-            lines.append(f"build {_path(target)}: unit {_path(unit['source'])}")
+            lines.append(
+                f"build {_escape_ninja_path(target)}: unit {_escape_ninja_path(unit['source'])}"
+            )
             lines.append(f"  words = {_literal(line)}")
             lines.append(f"  name = {_literal(unit['source'].rpartition('/')[2])}")
         return "\n".join(lines) + "\n"
@@ -316,7 +317,7 @@ def _program_version(line: bytes, result: Built) -> Iterator[bytes]:
             result["programs"].append(builder.left(pathlib.Path(path)))
 
 
-def _version(command: list[str]) -> str:
+def _compiler_version_output(command: list[str]) -> str:
     """The version a compiler reports."""
     code, output = process.capture(command, timeout=60)
     if code:
@@ -332,7 +333,7 @@ def _literal(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def _path(text: str) -> str:
+def _escape_ninja_path(text: str) -> str:
     return text.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
 
 

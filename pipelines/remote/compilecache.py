@@ -251,7 +251,7 @@ def stats(executable: str, directory: str) -> Stats:
 
     Nothing is started for it; a missing directory is an empty cache.
     """
-    rows = _entries(pathlib.Path(directory))
+    rows = _scan_cache_entries(pathlib.Path(directory))
     address = sccache.address_of(pathlib.Path(directory))
     answer: Figures = _stats([executable], address) if sccache.answers(address) else {}
     return {**answer, "entries": len(rows), "bytes": sum(size for _, size, _ in rows)}
@@ -261,7 +261,7 @@ def stats(executable: str, directory: str) -> Stats:
 def prune(directory: str, most: int) -> Pruned:
     """Remove the least recently used entries until the local cache has ``most`` bytes."""
     folder = pathlib.Path(directory)
-    rows = sorted(_entries(folder), key=lambda row: row[2])
+    rows = sorted(_scan_cache_entries(folder), key=lambda row: row[2])
     size = sum(row[1] for row in rows)
     pruned: Pruned = {"busy": False, "removed": 0, "freed": 0, "bytes": size}
     if size <= most:
@@ -280,7 +280,7 @@ def prune(directory: str, most: int) -> Pruned:
     return pruned
 
 
-def _entries(folder: pathlib.Path) -> list[tuple[pathlib.Path, int, float]]:
+def _scan_cache_entries(folder: pathlib.Path) -> list[tuple[pathlib.Path, int, float]]:
     """Path, size and time of last use of sccache's entries, ignoring other files."""
     rows = []
     for base, _, names in os.walk(folder):

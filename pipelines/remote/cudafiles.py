@@ -76,7 +76,7 @@ def bring(system: str = _SYSTEM) -> Brought:
             )
     (store,) = stores
     files, missing = {}, []
-    for source, target in _required(store).items():
+    for source, target in _map_driver_files(store).items():
         if not (store / source).is_file():
             missing.append(source)
             continue
@@ -100,11 +100,11 @@ def _in_use() -> set[str]:
     return set()
 
 
-def _required(store: pathlib.Path) -> dict[str, str]:
+def _map_driver_files(store: pathlib.Path) -> dict[str, str]:
     """Path in the store -> name in System32; the first one with a name wins."""
     required: dict[str, str] = {}
     for inf in sorted(store.glob("*.inf")):
-        for source, target in _named(_text(inf)):
+        for source, target in _parse_inf_copies(_read_inf_text(inf)):
             if target.lower() not in {name.lower() for name in required.values()}:
                 required[source] = target
     taken = {name.lower() for name in required.values()}
@@ -113,7 +113,7 @@ def _required(store: pathlib.Path) -> dict[str, str]:
     return required | {source: name for source, name in others.items() if name not in taken}
 
 
-def _named(text: str) -> Iterator[tuple[str, str]]:
+def _parse_inf_copies(text: str) -> Iterator[tuple[str, str]]:
     for match in _LINE.finditer(text):
         source = match["source"].strip().replace("\\", "/")
         target = (match["target"] or "").strip() or source.rpartition("/")[2]
@@ -122,7 +122,7 @@ def _named(text: str) -> Iterator[tuple[str, str]]:
             yield source.lstrip("/"), target
 
 
-def _text(path: pathlib.Path) -> str:
+def _read_inf_text(path: pathlib.Path) -> str:
     """An INF's text: UTF-16 with a byte order mark, else bytes that are ASCII where relevant."""
     content = path.read_bytes()
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):

@@ -140,7 +140,7 @@ def memory() -> Memory:
     }
 
 
-def _windows() -> Windows | None:
+def _windows_version() -> Windows | None:
     """The version of this Windows; ``None`` elsewhere."""
     if sys.platform != "win32":
         return None
@@ -154,7 +154,7 @@ def _windows() -> Windows | None:
     }
 
 
-def _machine() -> str:
+def _native_architecture() -> str:
     """The processor architecture of the machine, even for a 32-bit process."""
     if sys.platform == "win32":
         native = os.environ.get("PROCESSOR_ARCHITEW6432")
@@ -181,8 +181,8 @@ def facts(path: str = ".") -> Facts:
     gathered = gather(
         {
             "platform": lambda: sys.platform,
-            "windows": _windows,
-            "machine": _machine,
+            "windows": _windows_version,
+            "machine": _native_architecture,
             "python": lambda: ".".join(map(str, sys.version_info[:3])),
             "python_bits": lambda: 64 if sys.maxsize > 1 << 32 else 32,
             "executable": lambda: sys.executable,

@@ -50,12 +50,12 @@ def writing(path: str) -> Generator[None, None, None]:
     except OSError as error:
         if error.filename is None:
             error.filename = path
-        if error.errno in (errno.EINVAL, errno.EBADF) and _free(path) < _FULL:
+        if error.errno in (errno.EINVAL, errno.EBADF) and _free_space_at(path) < _FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
         raise
 
 
-def _free(path: str) -> int:
+def _free_space_at(path: str) -> int:
     """Free bytes on the disk of ``path``."""
     return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 

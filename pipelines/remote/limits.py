@@ -18,13 +18,13 @@ _ROOT = UNIX if sys.platform == "win32" else ""
 def cores() -> int:
     """Processors: by affinity, and by the quotas of its control groups, rounded up."""
     allowed = [os.cpu_count() or 1]
-    for line in _read("/proc/self/status").splitlines():
+    for line in _read_kernel_file("/proc/self/status").splitlines():
         if line.startswith("Cpus_allowed:"):
             allowed.append(int(line.partition(":")[2].replace(",", ""), 16).bit_count())
     for folder in _groups("cpu"):
-        quota, _, period = _read(f"{folder}/cpu.max").partition(" ")
-        quota = quota or _read(f"{folder}/cpu.cfs_quota_us")
-        period = period or _read(f"{folder}/cpu.cfs_period_us")
+        quota, _, period = _read_kernel_file(f"{folder}/cpu.max").partition(" ")
+        quota = quota or _read_kernel_file(f"{folder}/cpu.cfs_quota_us")
+        period = period or _read_kernel_file(f"{folder}/cpu.cfs_period_us")
         if quota.isdecimal() and period.isdecimal():
             allowed.append(-(-int(quota) // int(period)))
     return max(1, min(allowed))
@@ -33,7 +33,9 @@ def cores() -> int:
 def memory(total: int) -> int:
     """Bytes: the minimum of ``total`` and the limits of its control groups."""
     names = ("memory.max", "memory.limit_in_bytes")
-    texts = (_read(f"{folder}/{name}") for folder in _groups("memory") for name in names)
+    texts = (
+        _read_kernel_file(f"{folder}/{name}") for folder in _groups("memory") for name in names
+    )
     return min([total, *(int(text) for text in texts if text.isdecimal())])
 
 
@@ -44,9 +46,15 @@ def free_memory(available: int) -> int:
     """
     left = [available]
     for folder in _groups("memory"):
-        most = _read(f"{folder}/memory.max") or _read(f"{folder}/memory.limit_in_bytes")
-        used = _read(f"{folder}/memory.current") or _read(f"{folder}/memory.usage_in_bytes")
-        rows = dict(line.split() for line in _read(f"{folder}/memory.stat").splitlines())
+        most = _read_kernel_file(f"{folder}/memory.max") or _read_kernel_file(
+            f"{folder}/memory.limit_in_bytes"
+        )
+        used = _read_kernel_file(f"{folder}/memory.current") or _read_kernel_file(
+            f"{folder}/memory.usage_in_bytes"
+        )
+        rows = dict(
+            line.split() for line in _read_kernel_file(f"{folder}/memory.stat").splitlines()
+        )
         files = rows.get("total_inactive_file") or rows.get("inactive_file") or "0"
         if most.isdecimal() and used.isdecimal():
             left.append(max(int(most) - int(used) + int(files), 0))
@@ -58,7 +66,7 @@ def _groups(controller: str) -> Iterator[str]:
 
     https://docs.kernel.org/admin-guide/cgroup-v2.html
     """
-    for line in _read("/proc/self/cgroup").splitlines():
+    for line in _read_kernel_file("/proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -69,7 +77,7 @@ def _groups(controller: str) -> Iterator[str]:
         yield root
 
 
-def _read(path: str) -> str:
+def _read_kernel_file(path: str) -> str:
     try:
         with open(_ROOT + path.replace("/", os.sep)) as file:  # noqa: PTH123
             return file.read().strip()

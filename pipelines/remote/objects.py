@@ -54,14 +54,14 @@ def compilers(python: str, programs: Sequence[str] = (), toolkit: str = "") -> d
     """
     environment = builder.compiler_environment()
     path = builder.search_path(environment, python, programs)
-    paths = dict(_programs(path, toolkit))
+    paths = dict(_find_build_programs(path, toolkit))
     if not {*paths} & {*_MSVC, *_NATIVE}:
         raise FileNotFoundError("no compiler on PATH")
     hashes = {name: files.sha256(place) for name, place in sorted(paths.items())}
     return hashes | compile_units.read_by_compilers(environment)
 
 
-def _programs(path: str, toolkit: str) -> Iterator[tuple[str, str]]:
+def _find_build_programs(path: str, toolkit: str) -> Iterator[tuple[str, str]]:
     windows = sys.platform == "win32"
     for name in _MSVC if windows else (*_NATIVE, *user_compilers()):
         if program := shutil.which(name, path=path):

@@ -97,7 +97,7 @@ def confine() -> None:
 _confines: list[_Job] = []  # never closed: the handle lives as long as the process
 
 
-def _start(
+def _start_process_tree(
     command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None
 ) -> tuple[subprocess.Popen[bytes], _Job | None]:
     windows = sys.platform == "win32"
@@ -116,7 +116,7 @@ def _start(
     return process, job
 
 
-def _end(process: subprocess.Popen[bytes], job: _Job | None) -> None:
+def _kill_process_tree(process: subprocess.Popen[bytes], job: _Job | None) -> None:
     if job:
         job.close()
     elif sys.platform != "win32":
@@ -199,8 +199,8 @@ def stream(
     began = awake.seconds()
     stopped = threading.Event()
     with contextlib.ExitStack() as stack:
-        process, job = _start(command, env, cwd)
-        stack.callback(_end, process, job)
+        process, job = _start_process_tree(command, env, cwd)
+        stack.callback(_kill_process_tree, process, job)
         stack.callback(stopped.set)
         deadline = math.inf if timeout is None else began + timeout
         output = _output(process, _reader(process, stopped), deadline)
@@ -212,7 +212,7 @@ def stream(
                 break
             yield data
         if timed_out or cancelled.is_set():
-            _end(process, job)
+            _kill_process_tree(process, job)
         code = process.wait()
         yield {"exit": code, "seconds": awake.seconds() - began, "timed_out": timed_out}
 

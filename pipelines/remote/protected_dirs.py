@@ -90,14 +90,16 @@ def make(path: str | pathlib.Path, *, readable: bool = False) -> None:
         return
     for folder in _chain(path):
         try:
-            seen = _look(str(folder))
+            seen = _read_directory_access(str(folder))
         except FileNotFoundError:
             access = _access(readable=readable) if folder.parent == folder.parent.parent else ""
-            _create(str(folder), access)
-            seen = _look(str(folder))  # another process was faster, or there are no access lists
+            _create_directory(str(folder), access)
+            seen = _read_directory_access(
+                str(folder)
+            )  # another process was faster, or there are no access lists
         if not seen.attributes & stat.FILE_ATTRIBUTE_DIRECTORY:
             raise FileExistsError(f"{folder} is a file, expected a directory")
-        _refuse(folder, seen, _WRITE)
+        _refuse_unsafe_dir(folder, seen, _WRITE)
 
 
 def inspect(path: str | pathlib.Path) -> None:
@@ -105,7 +107,7 @@ def inspect(path: str | pathlib.Path) -> None:
     if sys.platform == "win32":
         for folder in _chain(path):
             with contextlib.suppress(FileNotFoundError):
-                _refuse(folder, _look(str(folder)), _WRITE)
+                _refuse_unsafe_dir(folder, _read_directory_access(str(folder)), _WRITE)
 
 
 @contextlib.contextmanager
@@ -116,10 +118,10 @@ def private() -> Iterator[pathlib.Path]:
     else:
         above = pathlib.Path(tempfile.gettempdir())
         for part in _chain(above):  # everybody may add to C:\Windows\Temp, but not rename there
-            _refuse(part, _look(str(part)), _REPLACE | _DELETE)
+            _refuse_unsafe_dir(part, _read_directory_access(str(part)), _REPLACE | _DELETE)
         folder = above / f"wcw-{secrets.token_hex(8)}"
-        _create(str(folder), _access(readable=False), fresh=True)
-        _refuse(folder, _look(str(folder)), _WRITE)
+        _create_directory(str(folder), _access(readable=False), fresh=True)
+        _refuse_unsafe_dir(folder, _read_directory_access(str(folder)), _WRITE)
     try:
         yield folder
     finally:
@@ -130,13 +132,13 @@ def _chain(path: str | pathlib.Path) -> list[pathlib.Path]:
     """The directories of the path, from below the root of the drive, which is checked first."""
     folder = pathlib.Path(os.path.abspath(path))  # noqa: PTH100 - links must not be followed
     *chain, root = folder, *folder.parents
-    _refuse(root, _look(str(root)), _REPLACE)
+    _refuse_unsafe_dir(root, _read_directory_access(str(root)), _REPLACE)
     return chain[::-1]
 
 
-def _refuse(folder: pathlib.Path, seen: Seen, forbidden: int) -> None:
+def _refuse_unsafe_dir(folder: pathlib.Path, seen: Seen, forbidden: int) -> None:
     if why := complaint(seen, _account()[0], forbidden):
-        raise UnsafeError(str(folder).removeprefix("\\\\?\\"), why, _shown(seen))
+        raise UnsafeError(str(folder).removeprefix("\\\\?\\"), why, _describe_access(seen))
 
 
 def complaint(seen: Seen, account: str, forbidden: int = _WRITE) -> str:
@@ -153,7 +155,7 @@ def complaint(seen: Seen, account: str, forbidden: int = _WRITE) -> str:
     return f"{', '.join(sorted(others))} may change it" if others else ""
 
 
-def _shown(seen: Seen) -> str:
+def _describe_access(seen: Seen) -> str:
     rights = seen.rights if seen.rights is not None else [("everybody", 0x1F01FF)]
     return ", ".join([f"owner {seen.owner}", *(f"{sid} 0x{mask:x}" for sid, mask in rights)])
 
@@ -196,41 +198,41 @@ def _access(*, readable: bool) -> str:
 
 
 @functools.cache
-def _library(name: str) -> Any:
+def _load_system_dll(name: str) -> Any:
     return ctypes.WinDLL(name, use_last_error=True)  # type: ignore[attr-defined]
 
 
-def _failed(path: str) -> OSError:
+def _last_windows_error(path: str) -> OSError:
     code = ctypes.get_last_error()  # type: ignore[attr-defined]
     return OSError(None, ctypes.FormatError(code), path, code)  # type: ignore[attr-defined]
 
 
-def _create(path: str, access: str, *, fresh: bool = False) -> None:
+def _create_directory(path: str, access: str, *, fresh: bool = False) -> None:
     """Create a directory with its access list; without one it inherits. ``OSError``.
 
     An existing one is left alone, or an error if it must be ``fresh``.
     """
-    kernel, security = _library("kernel32"), _library("advapi32")
+    kernel, security = _load_system_dll("kernel32"), _load_system_dll("advapi32")
     descriptor = ctypes.c_void_p()
     if access and not security.ConvertStringSecurityDescriptorToSecurityDescriptorW(
         ctypes.c_wchar_p(access), 1, ctypes.byref(descriptor), None
     ):
-        raise _failed(path)
+        raise _last_windows_error(path)
     # SECURITY_ATTRIBUTES: its size, the descriptor, whether the handle is inherited.
     attributes = (ctypes.c_void_p * 3)(24, descriptor, None)
     try:
         pointer = ctypes.byref(attributes) if access else None
         if not kernel.CreateDirectoryW(ctypes.c_wchar_p(path), pointer):
-            error = _failed(path)
+            error = _last_windows_error(path)
             if fresh or ctypes.get_last_error() != _FOUND:  # type: ignore[attr-defined]
                 raise error
     finally:
         kernel.LocalFree(descriptor)
 
 
-def _look(path: str) -> Seen:
+def _read_directory_access(path: str) -> Seen:
     """``FileNotFoundError`` if it does not exist; links are not followed."""
-    kernel, security = _library("kernel32"), _library("advapi32")
+    kernel, security = _load_system_dll("kernel32"), _load_system_dll("advapi32")
     kernel.CreateFileW.restype = ctypes.c_void_p
     # READ_CONTROL | FILE_READ_ATTRIBUTES; shared; OPEN_EXISTING; BACKUP_SEMANTICS (a directory) |
     # OPEN_REPARSE_POINT
@@ -238,20 +240,20 @@ def _look(path: str) -> Seen:
         kernel.CreateFileW(ctypes.c_wchar_p(path), 0x20080, 7, None, 3, 0x02200000, None)
     )
     if handle.value == ctypes.c_void_p(-1).value:
-        raise _failed(path)
+        raise _last_windows_error(path)
     try:
         tag, size = (ctypes.c_uint32 * 2)(), ctypes.c_uint32()
         if not kernel.GetFileInformationByHandleEx(handle, 9, tag, 8):  # FileAttributeTagInfo
-            raise _failed(path)
+            raise _last_windows_error(path)
         information = 0x5  # OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION
         security.GetKernelObjectSecurity(handle, information, None, 0, ctypes.byref(size))
         data = ctypes.create_string_buffer(size.value)
         if not security.GetKernelObjectSecurity(
             handle, information, data, size, ctypes.byref(size)
         ):
-            raise _failed(path)
+            raise _last_windows_error(path)
         # Wine's fd_is_mount_point reports a container's volume as a junction; it has no others.
-        wine = hasattr(_library("ntdll"), "wine_get_version")
+        wine = hasattr(_load_system_dll("ntdll"), "wine_get_version")
         return Seen(tag[0], 0 if wine else tag[1], *parsed(data.raw))
     finally:
         kernel.CloseHandle(handle)
@@ -260,18 +262,18 @@ def _look(path: str) -> Seen:
 @functools.cache
 def _account() -> tuple[str, bool]:
     """The SID of this process' account, and whether it currently has administrator rights."""
-    kernel, security = _library("kernel32"), _library("advapi32")
+    kernel, security = _load_system_dll("kernel32"), _load_system_dll("advapi32")
     kernel.GetCurrentProcess.restype = ctypes.c_void_p
     token, size = ctypes.c_void_p(), ctypes.c_uint32()
     process = ctypes.c_void_p(kernel.GetCurrentProcess())
     if not security.OpenProcessToken(process, 0x8, ctypes.byref(token)):  # TOKEN_QUERY
-        raise _failed("")
+        raise _last_windows_error("")
     try:
         data = ctypes.create_string_buffer(256)  # TokenUser: a pointer to the SID behind it
         if not security.GetTokenInformation(token, 1, data, 256, ctypes.byref(size)):
-            raise _failed("")
+            raise _last_windows_error("")
     finally:
         kernel.CloseHandle(token)
     (place,) = struct.unpack_from("<Q", data.raw)
-    administrator = bool(_library("shell32").IsUserAnAdmin())
+    administrator = bool(_load_system_dll("shell32").IsUserAnAdmin())
     return _sid(data.raw, place - ctypes.addressof(data)), administrator

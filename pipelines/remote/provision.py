@@ -46,7 +46,7 @@ class Outcome(Check):
     logs: list[str]
 
 
-def _kind(spec: Spec) -> ModuleType:
+def _resource_module(spec: Spec) -> ModuleType:
     return importlib.import_module(f"{__package__}.resources.{spec['kind']}")
 
 
@@ -57,11 +57,11 @@ def _inspect(spec: Spec) -> None:
         protected_dirs.inspect(str(place))
 
 
-def _checked(spec: Spec) -> Row:
+def _check_resource(spec: Spec) -> Row:
     """A check that fails counts as not ok, with the error."""
     try:
         _inspect(spec)
-        check: Check = _kind(spec).check(spec)
+        check: Check = _resource_module(spec).check(spec)
     except protected_dirs.UnsafeError as error:
         return {"ok": False, "found": error.why, "values": {}, "plan": "", "error": error.why}
     except Exception as error:  # one broken resource must not hide the others
@@ -73,11 +73,11 @@ def _checked(spec: Spec) -> Row:
 @idempotent
 def check_all(specs: Sequence[Spec]) -> list[Row]:
     """Check each resource; those that differ have a plan."""
-    rows = [_checked(spec) for spec in specs]
+    rows = [_check_resource(spec) for spec in specs]
     for spec, row in zip(specs, rows, strict=True):
         if not row["ok"]:
             with contextlib.suppress(Exception):  # the check has reported the problem
-                row["plan"] = _kind(spec).plan(spec)
+                row["plan"] = _resource_module(spec).plan(spec)
     return rows
 
 
@@ -89,10 +89,10 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
     is recorded in ``marker``.
     """
     wish, refused = "", RefusedError("")
-    if not (check := _checked(spec))["ok"]:
+    if not (check := _check_resource(spec))["ok"]:
         try:
             _inspect(spec)
-            wish = (_kind(spec).apply(spec) or {}).get("reboot", "")
+            wish = (_resource_module(spec).apply(spec) or {}).get("reboot", "")
             if wish:
                 reboot.ask(marker, wish)
             _prove(spec)
@@ -100,7 +100,7 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
             refused = error
         except protected_dirs.UnsafeError as error:
             refused = RefusedError(error.why, hint=error.hint)
-        check = _checked({**spec, "thorough": False})  # only the result is checked
+        check = _check_resource({**spec, "thorough": False})  # only the result is checked
     done: Outcome = {
         "ok": check["ok"],
         "found": check["found"],
@@ -120,14 +120,14 @@ def _prove(spec: Spec) -> None:
     if "check" not in spec:
         return
     try:
-        _run(cast(Proof, spec["check"]))
+        _run_proof(cast(Proof, spec["check"]))
     except RefusedError:
-        if forget := getattr(_kind(spec), "forget", None):
+        if forget := getattr(_resource_module(spec), "forget", None):
             forget(spec)
         raise
 
 
-def _run(proof: Proof) -> None:
+def _run_proof(proof: Proof) -> None:
     command = " ".join(proof["command"])
     try:
         code, output = capture(proof["command"], timeout=_PROOF_TIMEOUT)

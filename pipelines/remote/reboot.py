@@ -117,7 +117,7 @@ class Answer(TypedDict):
     message: str
 
 
-def _run(command: Sequence[str]) -> Answer:
+def _run_restart_command(command: Sequence[str]) -> Answer:
     done = subprocess.run(
         list(command),
         stdin=subprocess.DEVNULL,
@@ -137,7 +137,9 @@ def reboot(command: Sequence[str] = (), *, delay: int, reason: str = "restart") 
     0 is success, 1190 one is already scheduled, 1115 one is in progress, 5 not allowed. ``command``
     replaces it. Windows shows ``reason`` to signed-in users, at most 512 characters.
     """
-    yield _run(command or ["shutdown.exe", "/r", "/t", str(delay), "/c", reason[:512]])
+    yield _run_restart_command(
+        command or ["shutdown.exe", "/r", "/t", str(delay), "/c", reason[:512]]
+    )
 
 
 class _Session(ctypes.Structure):
@@ -150,7 +152,7 @@ class _Session(ctypes.Structure):
     )
 
 
-def _signed_in() -> Iterator[str]:
+def _signed_in_users() -> Iterator[str]:
     """Users with a session at the screen or by Remote Desktop, including disconnected ones.
 
     Their open documents are lost at a restart. Network sessions do not count. Raises ``OSError``.
@@ -174,7 +176,7 @@ def _signed_in() -> Iterator[str]:
 def interrupts(root: str) -> list[str]:
     """What a restart would end: running jobs below ``root``, and users' sessions."""
     running = [job for job in store.listed(root) if job["state"] == "running"]
-    users = sorted({*_signed_in()}) if sys.platform == "win32" else []
+    users = sorted({*_signed_in_users()}) if sys.platform == "win32" else []
     return [
         *(f"job {job['id']} is running ({str(job.get('title'))[:100]})" for job in running),
         *(f"user {name} is signed in" for name in users),

@@ -75,12 +75,12 @@ def repack(
                     data, stamped = pestamps.settled(data, since, epoch)
                     changes += [f"{name}: {line}" for line in stamped]
                 new = _placed(name, info, local)
-                _write(made, new, data, names[name], epoch)
+                _write_normalized_entry(made, new, data, names[name], epoch)
                 value = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
                 rows.append([new, f"sha256={value.rstrip('=')}", str(len(data))])
             text, new = io.StringIO(newline=""), _placed(record, info, local)
             csv.writer(text, lineterminator="\n").writerows([*rows, [new, "", ""]])
-            _write(made, new, text.getvalue().encode(), members[record], epoch)
+            _write_normalized_entry(made, new, text.getvalue().encode(), members[record], epoch)
     files.replace(str(part), str(wheel.with_name(called)))
     if called != wheel.name:
         wheel.unlink()
@@ -116,7 +116,9 @@ def _is_info(name: str, file: str = "") -> bool:
     return folder.endswith(".dist-info") and inside == (file or inside)
 
 
-def _write(made: zipfile.ZipFile, name: str, data: bytes, was: zipfile.ZipInfo, epoch: int) -> None:
+def _write_normalized_entry(
+    made: zipfile.ZipFile, name: str, data: bytes, was: zipfile.ZipInfo, epoch: int
+) -> None:
     """Add a file: of its mode only the executable bit is kept."""
     info = zipfile.ZipInfo(name, time.gmtime(epoch)[:6])
     info.create_system = 3  # Unix: Windows has no modes

@@ -33,9 +33,9 @@ def completed(bill: str, metadata: bytes) -> bytes:
     purl = f"pkg:pypi/{quote(project, safe='')}@{quote(version, safe='')}"
     wheel |= {"name": name, "version": version, "purl": purl}
     made.pop("serialNumber", None)
-    made["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, _text(made)).urn
-    return _text(made).encode("ascii")
+    made["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, _sbom_json(made)).urn
+    return _sbom_json(made).encode("ascii")
 
 
-def _text(made: object) -> str:
+def _sbom_json(made: object) -> str:
     return json.dumps(made, indent=1, sort_keys=True) + "\n"

@@ -42,7 +42,7 @@ def server(
         variables |= {**environment, **address, "SCCACHE_CONF": str(directory / "none.toml")}
         variables |= {"SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
         variables["SCCACHE_IDLE_TIMEOUT"] = _IDLE
-        stack.callback(_forget, directory / _LOG)
+        stack.callback(_try_unlink, directory / _LOG)
         with (directory / _LOG).open("wb") as log:
             started = subprocess.Popen(
                 [executable],
@@ -56,16 +56,16 @@ def server(
         job = process._Job() if windows else None
         if job:
             job.add(started)
-        stack.callback(process._end, started, job)  # with the compilers still running
-        _await_start(started, address, directory / _LOG)
+        stack.callback(process._kill_process_tree, started, job)  # with the compilers still running
+        _wait_for_server(started, address, directory / _LOG)
         note = directory / _ADDRESS
         note.write_text(json.dumps(address), "utf-8")
-        stack.callback(_forget, note)
+        stack.callback(_try_unlink, note)
         stack.callback(_shut_down, executable, address, started)
         yield address
 
 
-def _forget(path: pathlib.Path) -> None:
+def _try_unlink(path: pathlib.Path) -> None:
     """Remove a file, if possible.
 
     Windows refuses while an ending compiler or a scanner has it open: no reason to lose a
@@ -81,7 +81,7 @@ def _free_port() -> int:
         return int(server_socket.getsockname()[1])
 
 
-def _await_start(
+def _wait_for_server(
     server: subprocess.Popen[bytes], address: dict[str, str], log: pathlib.Path
 ) -> None:
     deadline = awake.seconds() + _START

@@ -97,7 +97,7 @@ def _tail(path: pathlib.Path) -> str:
         return file.read(_OUTPUT_LIMIT).decode("utf-8", "replace")
 
 
-def _wait(folder: pathlib.Path, what: str, timeout: float) -> None:
+def _wait_for_task_result(folder: pathlib.Path, what: str, timeout: float) -> None:
     """Return once ``result.json`` exists."""
     began = awake.seconds()
     sign, seen = 0.0, began
@@ -129,10 +129,12 @@ def run(command: Sequence[str], *, timeout: float) -> tuple[int, str]:
     files. The caller must make sure that no other user can change the program.
     """
     with protected_dirs.private() as folder:
-        return _run(command, timeout, folder)
+        return _run_scheduled_task(command, timeout, folder)
 
 
-def _run(command: Sequence[str], timeout: float, folder: pathlib.Path) -> tuple[int, str]:
+def _run_scheduled_task(
+    command: Sequence[str], timeout: float, folder: pathlib.Path
+) -> tuple[int, str]:
     name = f"wcw-task-{folder.name}"
     main = importlib.import_module(f"{__package__}.taskmain")
     source: Any = main.__loader__
@@ -142,7 +144,7 @@ def _run(command: Sequence[str], timeout: float, folder: pathlib.Path) -> tuple[
         # -I: nothing from its directory or from SYSTEM's environment is imported.
         register(name, [sys.executable, "-I", str(folder / "main.py")])
         start(name)
-        _wait(folder, command[0], timeout)
+        _wait_for_task_result(folder, command[0], timeout)
         code = int(json.loads((folder / "result.json").read_text("utf-8"))["exit"])
         return code, _tail(folder / "output")
     finally:

@@ -101,10 +101,10 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
         # The user's environment may have plug-ins that change pytest's behaviour.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    libraries = [_site(root / "venv") / place for place in spec.get("libraries", [])]
+    libraries = [_venv_site_packages(root / "venv") / place for place in spec.get("libraries", [])]
     if libraries:
-        environment |= _found(libraries)
-    steps, again = [*_steps(spec, root, suite, junit)], False
+        environment |= _library_path_variables(libraries)
+    steps, again = [*_smoke_test_steps(spec, root, suite, junit)], False
     for step, command in [*steps, steps[-1]]:
         began = time.time()
         for item in process.stream(
@@ -129,7 +129,7 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
             _let_load(root / "venv", libraries)
 
 
-def _steps(
+def _smoke_test_steps(
     spec: Spec, root: pathlib.Path, suite: pathlib.Path, junit: pathlib.Path
 ) -> Generator[tuple[str, list[str]], None, None]:
     """The steps in order. pytest's interpreter is in the new environment."""
@@ -169,12 +169,12 @@ def _steps(
     )
 
 
-def _site(venv: pathlib.Path) -> pathlib.Path:
+def _venv_site_packages(venv: pathlib.Path) -> pathlib.Path:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return venv / "Lib" / "site-packages" if _WINDOWS else venv / "lib" / version / "site-packages"
 
 
-def _found(libraries: list[pathlib.Path]) -> dict[str, str]:
+def _library_path_variables(libraries: list[pathlib.Path]) -> dict[str, str]:
     """Variables that let the loader find libraries in these directories."""
     name = "PATH" if _WINDOWS else "LD_LIBRARY_PATH"
     return {name: os.pathsep.join([*map(str, libraries), *filter(None, [os.environ.get(name)])])}
@@ -187,7 +187,7 @@ def _let_load(venv: pathlib.Path, libraries: list[pathlib.Path]) -> None:
     """
     places = [str(path) for path in libraries]
     line = f"import os; [os.add_dll_directory(p) for p in {places!a} if os.path.isdir(p)]\n"
-    (_site(venv) / "_libraries.pth").write_text(line, "utf-8")
+    (_venv_site_packages(venv) / "_libraries.pth").write_text(line, "utf-8")
 
 
 def _has_pip(python: str) -> bool:

@@ -18,8 +18,8 @@ def require_signer(file: str, signer: str) -> None:
 
     https://learn.microsoft.com/powershell/module/microsoft.powershell.security/get-authenticodesignature
     """
-    signature = _ask(
-        f"$s = Get-AuthenticodeSignature -LiteralPath {_quoted(file)}; "
+    signature = _query_powershell(
+        f"$s = Get-AuthenticodeSignature -LiteralPath {_quote_powershell(file)}; "
         '"$($s.Status)|$($s.SignerCertificate.Subject)"'
     )
     if not re.search(rf'^Valid\|(?:.*, )?O="?{re.escape(signer)}"?(?:,|$)', signature):
@@ -40,8 +40,12 @@ def product(place: str) -> dict[str, str]:
         rows = tools.visual_studio()
     for row in rows:
         if str(row["path"]).rstrip("\\").lower() == place.rstrip("\\").lower() and row["product"]:
-            engine = f"(Get-Item -LiteralPath {_quoted(row['engine'])}).VersionInfo.FileVersion"
-            values = {"product": row["product"].partition("+")[0], "engine": _ask(engine)}
+            path = _quote_powershell(row["engine"])
+            engine = f"(Get-Item -LiteralPath {path}).VersionInfo.FileVersion"
+            values = {
+                "product": row["product"].partition("+")[0],
+                "engine": _query_powershell(engine),
+            }
             return values | ({"incomplete": "yes"} if row["complete"] is False else {})
     return {}
 
@@ -59,11 +63,11 @@ def require_product(version: str, place: str, toolset: str, compilers: str) -> N
         )
 
 
-def _quoted(path: str) -> str:
+def _quote_powershell(path: str) -> str:
     return "'" + path.replace("'", "''") + "'"
 
 
-def _ask(script: str) -> str:
+def _query_powershell(script: str) -> str:
     """PowerShell's answer: its last line, empty if it fails."""
     try:
         _, output = capture([*POWERSHELL, script], timeout=_TIMEOUT)

@@ -32,12 +32,14 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
     parts: list[Markup] = []
     top = 16.0
     if view.units:
-        parts += [_caption(top - 5, f"{view.lanes} jobs"), _lanes(view, span, top, most)]
+        parts += [_caption_element(top - 5, f"{view.lanes} jobs"), _lanes(view, span, top, most)]
         top += lanes_high + _SPACE
     if view.samples:
         parts += [
             _panel(_thinned([(s[0], s[1]) for s in view.samples], points), span, 1.0, top, "cpu"),
-            _caption(top - 5, f"busy cores on the host{f', of {view.cpus}' * bool(view.cpus)}"),
+            _caption_element(
+                top - 5, f"busy cores on the host{f', of {view.cpus}' * bool(view.cpus)}"
+            ),
             _scale(top, "100 %"),
         ]
         top += _PANEL + _SPACE
@@ -50,7 +52,7 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
                     top,
                     "memory",
                 ),
-                _caption(top - 5, "memory used"),
+                _caption_element(top - 5, "memory used"),
                 _scale(top, units.size(most_used)),
             ]
             top += _PANEL + _SPACE
@@ -100,14 +102,14 @@ def _lanes(view: Timeline, span: float, top: float, most: int) -> Markup:
                 px(y),
                 px(width),
                 px(_LANE),
-                _rank(rank, x, y, width),
+                _rank_label(rank, x, y, width),
             )
         )
     base = Markup('<path class="unit" d="{}"/>').format("".join(path)) if path else Markup("")
     return base + Markup("").join(marked)
 
 
-def _rank(rank: int, x: float, y: float, width: float) -> Markup:
+def _rank_label(rank: int, x: float, y: float, width: float) -> Markup:
     if width < 14:  # noqa: PLR2004 - too narrow for two digits
         return Markup("")
     return Markup('<text class="rank" x="{}" y="{}">{}</text>').format(
@@ -156,7 +158,7 @@ def _panel(
     )
 
 
-def _caption(y: float, text: str) -> Markup:
+def _caption_element(y: float, text: str) -> Markup:
     return Markup('<text class="caption" x="{}" y="{}">{}</text>').format(px(_LEFT), px(y), text)
 
 
@@ -205,7 +207,7 @@ def stages(rows: Sequence[StageView]) -> Markup:
         width = (row.seconds or 0.0) / total * 100
         parts.append(
             Markup('<rect class="{}" x="{}" width="{}" height="10"/>').format(
-                _stage(n, row), px(x), px(max(width - 0.2, 0.1))
+                _stage_css_class(n, row), px(x), px(max(width - 0.2, 0.1))
             )
         )
         x += width
@@ -220,12 +222,12 @@ def legend(rows: Sequence[StageView]) -> list[tuple[str, Markup, float]]:
     total = sum(row.seconds or 0.0 for row in rows)
     return [
         (f"{row.name} {row.state}" if row.state != "passed" else row.name, swatch(kind), took)
-        for kind, row in ((_stage(n, row), row) for n, row in enumerate(rows))
+        for kind, row in ((_stage_css_class(n, row), row) for n, row in enumerate(rows))
         if total and (took := (row.seconds or 0.0) / total) > 0
     ]
 
 
-def _stage(number: int, row: StageView) -> str:
+def _stage_css_class(number: int, row: StageView) -> str:
     return "bad" if row.state == "failed" else f"stage{number % _STAGES}"
 
 

@@ -78,7 +78,14 @@ def payload(seen: Comparison) -> dict[str, Any]:
 
 def compare(before: RunView, after: RunView) -> Comparison:
     """Compare two runs; what got worse comes first."""
-    rules = (_verdict, _capabilities, _archs, _cases, _numbers, _measured)
+    rules = (
+        _compare_verdicts,
+        _compare_capabilities,
+        _archs,
+        _cases,
+        _compare_script_numbers,
+        _measured,
+    )
     differences = [difference for rule in rules for difference in rule(before, after)]
     order: tuple[Judgement, ...] = ("worse", "changed", "better")
     differences.sort(key=lambda difference: order.index(difference.judgement))
@@ -96,7 +103,7 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
     if before.gpu_way and after.gpu_way:  # only a run with a test on a GPU says
         pairs.append(("GPU access", before.gpu_way, after.gpu_way))
     changes = [f"different {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
-    if others := _units(before).keys() ^ _units(after).keys():
+    if others := _seconds_by_unit(before).keys() ^ _seconds_by_unit(after).keys():
         changes.append(f"{units.counted(len(others), 'compile unit')} in only one of the two")
     old, new = printed(before), printed(after)
     if old and new:
@@ -105,7 +112,7 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
     return tuple(changes)
 
 
-def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
+def _compare_verdicts(before: RunView, after: RunView) -> Iterator[Difference]:
     was, now = before.word, after.word
     if was == now:
         return
@@ -114,7 +121,7 @@ def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
     yield Difference("verdict", "run", was, now, judgement)
 
 
-def _capabilities(before: RunView, after: RunView) -> Iterator[Difference]:
+def _compare_capabilities(before: RunView, after: RunView) -> Iterator[Difference]:
     """Capabilities; not lost if the suite of the later run stated none."""
     old, new = ({c.name: c for c in view.capabilities} for view in (before, after))
     for name in sorted(old.keys() | new.keys()) if old and new else ():
@@ -162,7 +169,7 @@ def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
         yield Difference("smoke case", "names", f"{gone} only then", f"{come} only now")
 
 
-def _numbers(before: RunView, after: RunView) -> Iterator[Difference]:
+def _compare_script_numbers(before: RunView, after: RunView) -> Iterator[Difference]:
     """Numbers printed by scripts."""
     old, new = printed(before), printed(after)
     ran = new or any(case.name == _SCRIPT_CASE for case in after.cases)
@@ -197,29 +204,31 @@ def _measured(before: RunView, after: RunView) -> Iterator[Difference]:
     for stage in after.stages:
         was = before.stage(stage.name)
         if was is not None and (was.state, stage.state) == ("passed", "passed"):
-            yield from _pair("stage", stage.name, (was.seconds, stage.seconds), units.seconds)
-    old, new = _units(before), _units(after)
+            yield from _compare_measurement(
+                "stage", stage.name, (was.seconds, stage.seconds), units.seconds
+            )
+    old, new = _seconds_by_unit(before), _seconds_by_unit(after)
     most = sorted(old.keys() & new.keys(), key=lambda name: (-abs(new[name] - old[name]), name))
     for name in most[:_UNITS]:
-        yield from _pair("compile unit", name, (old[name], new[name]), units.seconds)
+        yield from _compare_measurement("compile unit", name, (old[name], new[name]), units.seconds)
     sizes = (sum(wheel.size for wheel in view.wheels) or None for view in (before, after))
-    yield from _pair("size", "wheel", sizes, units.size)
+    yield from _compare_measurement("size", "wheel", sizes, units.size)
     peaks = ((view.timeline and view.timeline.peak) or None for view in (before, after))
-    yield from _pair("memory", "while compiling", peaks, units.size)
+    yield from _compare_measurement("memory", "while compiling", peaks, units.size)
     known = {(figure.key, figure.unit): figure.value for figure in before.figures}
     for figure in after.figures:
         if figure.group != "number":  # which stand above, in full
             subject, unit = f"{figure.subject} {figure.series}", figure.unit
             pair = known.get((figure.key, unit)), figure.value
-            yield from _pair(figure.group, subject, pair, units.number, unit)
+            yield from _compare_measurement(figure.group, subject, pair, units.number, unit)
 
 
-def _units(view: RunView) -> dict[str, float]:
+def _seconds_by_unit(view: RunView) -> dict[str, float]:
     """Seconds by compile unit."""
     return {unit.name: unit.seconds for unit in view.timeline.units} if view.timeline else {}
 
 
-def _pair(
+def _compare_measurement(
     kind: str,
     subject: str,
     pair: Iterable[float | None],

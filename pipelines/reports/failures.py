@@ -156,20 +156,20 @@ def failures(
         if stage.name == AuditResult.stage and refused:
             hint = block(stage.error.hint, 1500) if stage.error else ""
         elif stage.name != SmokeResult.stage or not covered_by_cases(stage, cases):
-            made.append(_stage(stage, target, path))
+            made.append(_stage_failure(stage, target, path))
     for stage in stages:
         # The failed one names its resource; later ones were not reached.
         if isinstance(stage.result, ProvisionResult) and stage.state == "passed":
             rows = stage.result.resources[:_RESOURCES]
             made += [_resource(row, target) for row in rows if not row.ok]
-    made += [_check(check, hint, target) for check in refused]
-    made += [_case(case, target) for case in bad[:_CASES]]
+    made += [_audit_check_failure(check, hint, target) for check in refused]
+    made += [_smoke_case_failure(case, target) for case in bad[:_CASES]]
     if len(bad) > _CASES:
         made.append(Failure("case", "smoke", f"{len(bad) - _CASES} more smoke cases failed"))
     return tuple(made)
 
 
-def _stage(stage: StageRecord, target: Target, path: Path) -> Failure:
+def _stage_failure(stage: StageRecord, target: Target, path: Path) -> Failure:
     """The failure of a stage: the diagnosis of its log, or the log's end."""
     name, source = line(stage.name, 40), _LOGS.get(stage.name, "")
     error = stage.error or ErrorResult(kind="", title="", message="")
@@ -225,10 +225,12 @@ def excerpt(log: Path, number: int) -> Excerpt | None:
     first = max(1, number - _ABOVE)
     with log.open("rb") as stream:
         for _ in range(first - 1):
-            if not _next(stream.readline):
+            if not _read_line_start(stream.readline):
                 return None
         relevant = [
-            data for _ in range(number + _BELOW - first + 1) if (data := _next(stream.readline))
+            data
+            for _ in range(number + _BELOW - first + 1)
+            if (data := _read_line_start(stream.readline))
         ]
     if len(relevant) <= number - first:
         return None
@@ -238,7 +240,7 @@ def excerpt(log: Path, number: int) -> Excerpt | None:
     return Excerpt(log.name, first, shown, number)
 
 
-def _next(readline: Callable[[int], bytes]) -> bytes:
+def _read_line_start(readline: Callable[[int], bytes]) -> bytes:
     """The start of the next line; the rest of it is skipped."""
     start = readline(_WIDE)
     piece = start
@@ -258,7 +260,7 @@ def _resource(row: ResourceResult, target: Target) -> Failure:
     )
 
 
-def _check(check: Finding, hint: str, target: Target) -> Failure:
+def _audit_check_failure(check: Finding, hint: str, target: Target) -> Failure:
     message = f"found {check.text}"
     return Failure(
         "check",
@@ -270,7 +272,7 @@ def _check(check: Finding, hint: str, target: Target) -> Failure:
     )
 
 
-def _case(case: Case, target: Target) -> Failure:
+def _smoke_case_failure(case: Case, target: Target) -> Failure:
     """A smoke case, with the end of its traceback and its place in the suite."""
     detail = block(case.detail[-6000:], 6000).splitlines()[-_TAIL:]
     module = line(case.classname, 200).rpartition(".")[2]

@@ -68,7 +68,7 @@ def figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ..
     ]
     shapes = {case.name: _shape(case) for case in cases}
     for owner, name, text in properties:
-        value = _number(text)
+        value = _parse_figure_value(text)
         rule = _rule(line(name, 200)) if value is not None else None
         if rule is None or value is None:
             continue
@@ -102,7 +102,7 @@ def _shape(case: Case) -> _Shape | None:
     own = {
         name: value
         for name in rivals.values()
-        if (value := _number(case.properties.get(name, ""))) is not None
+        if (value := _parse_figure_value(case.properties.get(name, ""))) is not None
     }
     if len(rivals) != 1 or not own:
         return None
@@ -148,7 +148,7 @@ def capabilities(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Capab
     )[:_MOST]
 
 
-def _number(text: str) -> float | None:
+def _parse_figure_value(text: str) -> float | None:
     match = _VALUE.fullmatch(text)
     if match is None:
         return None

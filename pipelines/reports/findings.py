@@ -47,12 +47,14 @@ def table(findings: Iterable[Finding], *, grouped: bool = False, values: int = 0
             style = STYLES[one.level]
             name = Text(one.title if grouped else one.label, style if style == "dim" else "")
             mark = Text(MARKS[one.level], style)
-            rows += [_row(2, (1, mark), (width, name), (None, Text(inert(safe(one.text, 600)))))]
-            rows += _below(one, values)
+            rows += [
+                _grid_row(2, (1, mark), (width, name), (None, Text(inert(safe(one.text, 600)))))
+            ]
+            rows += _finding_details(one, values)
     return Group(*rows)
 
 
-def _row(gap: int, *cells: tuple[int | None, Text]) -> Table:
+def _grid_row(gap: int, *cells: tuple[int | None, Text]) -> Table:
     grid = Table.grid(padding=(0, gap, 0, 0))
     for width, _ in cells:
         grid.add_column(width=width, overflow="fold")
@@ -60,9 +62,9 @@ def _row(gap: int, *cells: tuple[int | None, Text]) -> Table:
     return grid
 
 
-def _below(one: Finding, values: int) -> Iterator[RenderableType]:
+def _finding_details(one: Finding, values: int) -> Iterator[RenderableType]:
     for text in one.values[:values]:
-        yield _row(1, (_INDENT - 1, Text()), (None, Text(inert(safe(text, 400)), "dim")))
+        yield _grid_row(1, (_INDENT - 1, Text()), (None, Text(inert(safe(text, 400)), "dim")))
     if (more := len(one.values) - values) > 0 and values:
         yield Text(f"{'':{_INDENT}}and {more} more, see --json", "dim")
     fine = one.level in ("ok", "skipped")
@@ -72,7 +74,7 @@ def _below(one: Finding, values: int) -> Iterator[RenderableType]:
         hint = with_pages(hint) + (":" if one.command else "")
         arrow = Text("→", "dim" if fine else "yellow")
         body = Text(inert(hint), "dim" if fine else "")
-        yield _row(1, (_INDENT - 1, Text()), (1, arrow), (None, body))
+        yield _grid_row(1, (_INDENT - 1, Text()), (1, arrow), (None, body))
     # What is copied, a command or an address, is one line: the terminal may wrap it, we may not.
     for text, style in ((one.command, ""), (one.source, "dim")):
         if text and not fine:

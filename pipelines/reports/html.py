@@ -110,16 +110,16 @@ def render(views: Sequence[RunView], folder: Path | None = None) -> str:
     With ``folder``, where the page will lie, it has links to the runs' files that are there.
     """
     if len(views) == 1:
-        return _page(views, ONE, folder)
+        return _render_report_page(views, ONE, folder)
     page = ""
     for limits in MANY[len(views) > _CROWD :]:
-        page = _page(views, limits, folder)
+        page = _render_report_page(views, limits, folder)
         if len(page.encode()) <= MOST:
             break
     return page
 
 
-def _page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
+def _render_report_page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
     return filled(
         "report.html.j2",
         "report.css",
@@ -133,13 +133,16 @@ def _page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
         causes=causes(views) if len(views) > 1 else (),
         names=names(views),
         several_hosts=len({view.target.host for view in views}) > 1,
-        ways=_ways(views, folder),
+        ways=_run_link_prefixes(views, folder),
     )
 
 
 def filled(template: str, *styles: str, script: str = "", **values: Any) -> str:
     """A page with its style sheets and script; its policy allows their text alone, by hash."""
-    files = {"style": "".join(map(_file, styles)), "script": _file(script) if script else ""}
+    files = {
+        "style": "".join(map(_read_asset, styles)),
+        "script": _read_asset(script) if script else "",
+    }
     digests = {
         name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         for name, text in files.items()
@@ -149,11 +152,11 @@ def filled(template: str, *styles: str, script: str = "", **values: Any) -> str:
 
 
 @cache
-def _file(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (_TEMPLATES / name).read_text("utf-8")
 
 
-def _ways(views: Sequence[RunView], folder: Path | None) -> dict[str, str]:
+def _run_link_prefixes(views: Sequence[RunView], folder: Path | None) -> dict[str, str]:
     """The path from ``folder`` to each run's directory, as a link prefix.
 
     There is none without a ``folder``, and none to another drive of Windows.
@@ -170,13 +173,15 @@ def _ways(views: Sequence[RunView], folder: Path | None) -> dict[str, str]:
 
 def grid(views: Sequence[RunView]) -> Grid:
     """The position of every run in the matrix."""
-    pythons = sorted({view.target.python for view in views}, key=_version)
+    pythons = sorted({view.target.python for view in views}, key=_version_sort_key)
     rows: dict[Target, dict[str, list[int]]] = {}
     for number, view in enumerate(views):
         key = view.target.model_copy(update={"host": "", "python": ""})
         rows.setdefault(key, {}).setdefault(view.target.python, []).append(number)
     names = [name for name in _CELL if name != "python"]
-    ordered = sorted(rows, key=lambda k: (k.package, [_version(getattr(k, n)) for n in names]))
+    ordered = sorted(
+        rows, key=lambda k: (k.package, [_version_sort_key(getattr(k, n)) for n in names])
+    )
     return Grid(
         ("Package", *(_TITLES.get(name, name) for name in names)),
         tuple(pythons),
@@ -190,7 +195,7 @@ def grid(views: Sequence[RunView]) -> Grid:
     )
 
 
-def _version(value: object) -> tuple[int, Version, str]:
+def _version_sort_key(value: object) -> tuple[int, Version, str]:
     """Versions in order, then other texts alphabetically."""
     try:
         return 0, Version(python_release(value) if isinstance(value, str) else ""), str(value)
@@ -198,7 +203,7 @@ def _version(value: object) -> tuple[int, Version, str]:
         return 1, Version("0"), str(value)
 
 
-def _numbered(excerpt: Excerpt, most: int) -> list[tuple[str, str, bool]]:
+def _number_excerpt_lines(excerpt: Excerpt, most: int) -> list[tuple[str, str, bool]]:
     """Number, text and mark of at most ``most`` lines of an excerpt around the mark."""
     lines = excerpt.lines
     at = max(0, excerpt.mark - excerpt.first) if excerpt.mark else len(lines)
@@ -234,7 +239,7 @@ def environment() -> jinja2.Environment:
         "cell": {name: _TITLES.get(name, name) for name in _CELL},
         "begun_at": begun,
         "measured": measured,
-        "numbered": _numbered,
+        "numbered": _number_excerpt_lines,
         "states": _STATES,
         "marks": MARKS,
         "words": {kind: word.capitalize() for kind, word in WORDS.items()},

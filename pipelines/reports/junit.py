@@ -48,7 +48,7 @@ def render(suites: Iterable[Suite]) -> str:
     """
     root = ET.Element("testsuites")
     for suite in suites:
-        root.append(_suite(suite))
+        root.append(_suite_element(suite))
     for name in _COUNTED:
         root.set(name, str(sum(int(element.get(name, "0")) for element in root)))
     root.set("time", f"{sum(float(element.get('time', '0')) for element in root):.3f}")
@@ -72,30 +72,36 @@ def read_pytest(xml_bytes: bytes) -> Suite:
     Attributes that are absent or odd are read as empty or zero; texts come cleaned and bounded.
     """
     if len(xml_bytes) > MAX_REPORT:
-        raise _unreadable(f"{len(xml_bytes)} bytes, more than {MAX_REPORT}")
+        raise _unreadable_junit_error(f"{len(xml_bytes)} bytes, more than {MAX_REPORT}")
     try:
         root = fromstring(xml_bytes, forbid_dtd=True)
     except (ET.ParseError, DefusedXmlException, ValueError, LookupError) as error:
         start = clean_line(xml_bytes[:80].decode(errors="replace"))
-        raise _unreadable(f"{error or type(error).__name__}; it begins {start!r}") from error
+        raise _unreadable_junit_error(
+            f"{error or type(error).__name__}; it begins {start!r}"
+        ) from error
     if root.tag not in {"testsuites", "testsuite"}:
-        raise _unreadable(f"its root element is {clean_line(str(root.tag))}, expected testsuites")
+        raise _unreadable_junit_error(
+            f"its root element is {clean_line(str(root.tag))}, expected testsuites"
+        )
     suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
     if not suites:
-        raise _unreadable("it has no testsuite: pytest was stopped before it ran a test")
+        raise _unreadable_junit_error(
+            "it has no testsuite: pytest was stopped before it ran a test"
+        )
     elements = [case for suite in suites for case in suite.iter("testcase")]
     if len(elements) > MAX_CASES:
-        raise _unreadable(f"{len(elements)} test cases, more than {MAX_CASES}")
+        raise _unreadable_junit_error(f"{len(elements)} test cases, more than {MAX_CASES}")
     return Suite(
         name=suites[0].get("name") or "pytest",
-        cases=_once(_case(element) for element in elements),
-        properties=_properties(suites[0]),
+        cases=_merge_repeated_cases(_parse_test_case(element) for element in elements),
+        properties=_parse_suite_properties(suites[0]),
         timestamp=suites[0].get("timestamp", ""),
         host=suites[0].get("hostname", ""),
     )
 
 
-def _once(cases: Iterable[Case]) -> tuple[Case, ...]:
+def _merge_repeated_cases(cases: Iterable[Case]) -> tuple[Case, ...]:
     """Each failed case once, with all its messages.
 
     Where a case's process ends after the case was reported (it lost the GPU's context, say),
@@ -116,31 +122,31 @@ def _once(cases: Iterable[Case]) -> tuple[Case, ...]:
     return tuple(made)
 
 
-def _suite(suite: Suite) -> ET.Element:
+def _suite_element(suite: Suite) -> ET.Element:
     made = junit_xml.TestSuite(
-        _line(suite.name) or "suite",
+        _clean_xml_line(suite.name) or "suite",
         [_test_case(case) for case in suite.cases],
-        hostname=_line(suite.host),
-        timestamp=_line(suite.timestamp),
-        properties=dict(_bounded(suite.properties)),
+        hostname=_clean_xml_line(suite.host),
+        timestamp=_clean_xml_line(suite.timestamp),
+        properties=dict(_limit_properties(suite.properties)),
     )
     element: ET.Element = made.build_xml_doc()
     element.attrib.pop("disabled")
     cases = element.findall("testcase")
     for made_case, case in zip(cases, suite.cases, strict=True):
-        made_case.set("time", _seconds(case.seconds))
+        made_case.set("time", _format_case_time(case.seconds))
     element.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
     return element
 
 
 def _test_case(case: Case) -> junit_xml.TestCase:
-    lines = [f"[[PROPERTY|{name}={value}]]\n" for name, value in _bounded(case.properties)]
+    lines = [f"[[PROPERTY|{name}={value}]]\n" for name, value in _limit_properties(case.properties)]
     made = junit_xml.TestCase(
-        _line(case.name) or "unnamed",
-        _line(case.classname) or None,
+        _clean_xml_line(case.name) or "unnamed",
+        _clean_xml_line(case.classname) or None,
         stdout="".join(lines) + clean(redact(case.stdout)),
     )
-    message = _line(case.message, MAX_MESSAGE)
+    message = _clean_xml_line(case.message, MAX_MESSAGE)
     detail = clean(redact(case.detail))
     if case.outcome == "failed":
         made.add_failure_info(message or "failed without a message", detail)
@@ -151,26 +157,26 @@ def _test_case(case: Case) -> junit_xml.TestCase:
     return made
 
 
-def _bounded(properties: Mapping[str, str]) -> list[tuple[str, str]]:
+def _limit_properties(properties: Mapping[str, str]) -> list[tuple[str, str]]:
     """Cleaned names and values, the first ``MAX_PROPERTIES`` of them."""
     return [
-        (_NOT_IN_NAMES.sub("_", _line(name)) or "_", _line(value, MAX_MESSAGE))
+        (_NOT_IN_NAMES.sub("_", _clean_xml_line(name)) or "_", _clean_xml_line(value, MAX_MESSAGE))
         for name, value in islice(properties.items(), MAX_PROPERTIES)
     ]
 
 
-def _line(text: str, limit: int = MAX_NAME) -> str:
+def _clean_xml_line(text: str, limit: int = MAX_NAME) -> str:
     return clean_line(redact(text), limit)
 
 
-def _seconds(value: float) -> str:
+def _format_case_time(value: float) -> str:
     """Three decimals, as the schema requires; invalid times become 0."""
     return f"{value if math.isfinite(value) and 0 < value < 1e9 else 0.0:.3f}"  # noqa: PLR2004
 
 
-def _case(element: ET.Element) -> Case:
-    outcome, text = _outcome(element)
-    properties = _properties(element)
+def _parse_test_case(element: ET.Element) -> Case:
+    outcome, text = _worst_outcome(element)
+    properties = _parse_suite_properties(element)
     stdout: list[str] = []
     for line in (element.findtext("system-out") or "").splitlines(keepends=True):
         match = _PROPERTY.fullmatch(line.strip())
@@ -182,16 +188,21 @@ def _case(element: ET.Element) -> Case:
     return Case(
         name=element.get("name", ""),
         classname=element.get("classname", ""),
-        seconds=_number(element.get("time", "")),
+        seconds=_parse_case_time(element.get("time", "")),
         outcome=outcome,
-        message=clean_line(_said(text.get("message")), MAX_MESSAGE) if text is not None else "",
-        detail=clean(_said(text.text)) if text is not None else "",
-        stdout=clean(_said("".join(stdout)) + (f"\n[stderr]\n{_said(errors)}" if errors else "")),
+        message=clean_line(_unescape_pytest_text(text.get("message")), MAX_MESSAGE)
+        if text is not None
+        else "",
+        detail=clean(_unescape_pytest_text(text.text)) if text is not None else "",
+        stdout=clean(
+            _unescape_pytest_text("".join(stdout))
+            + (f"\n[stderr]\n{_unescape_pytest_text(errors)}" if errors else "")
+        ),
         properties=properties,
     )
 
 
-def _outcome(element: ET.Element) -> tuple[Outcome, ET.Element | None]:
+def _worst_outcome(element: ET.Element) -> tuple[Outcome, ET.Element | None]:
     """The worst outcome: pytest writes two for a test that fails and whose teardown fails."""
     outcomes: tuple[tuple[str, Outcome], ...] = (
         ("error", "error"),
@@ -204,19 +215,19 @@ def _outcome(element: ET.Element) -> tuple[Outcome, ET.Element | None]:
     return "passed", None
 
 
-def _properties(element: ET.Element) -> dict[str, str]:
+def _parse_suite_properties(element: ET.Element) -> dict[str, str]:
     return {
         entry.get("name", ""): entry.get("value") or entry.text or ""
         for entry in element.findall("properties/property")
     }
 
 
-def _said(text: str | None) -> str:
+def _unescape_pytest_text(text: str | None) -> str:
     """Text as the test printed it: pytest writes an escape character as ``#x1B``."""
     return (text or "").replace("#x1B", "\x1b")
 
 
-def _number(text: str) -> float:
+def _parse_case_time(text: str) -> float:
     try:
         value = float(text.replace(",", ""))
     except ValueError:
@@ -224,7 +235,7 @@ def _number(text: str) -> float:
     return value if math.isfinite(value) and value > 0 else 0.0
 
 
-def _unreadable(why: str) -> SmokeError:
+def _unreadable_junit_error(why: str) -> SmokeError:
     return SmokeError(
         f"the host's test report is not JUnit XML: {why}",
         hint="Read the test log of this run: pytest may have crashed before it wrote the file.",

@@ -38,7 +38,7 @@ _TIME = re.compile(r"second|per s\b", re.IGNORECASE)
 _ERROR = re.compile(r"error|difference", re.IGNORECASE)
 
 
-def _number(text: str) -> str:
+def _validate_number_text(text: str) -> str:
     float(text)
     return text
 
@@ -63,7 +63,7 @@ class LabRecord(Model):
     passed: bool
     why: str = ""
     """The first failure."""
-    numbers: dict[str, Annotated[str, AfterValidator(_number)]]
+    numbers: dict[str, Annotated[str, AfterValidator(_validate_number_text)]]
     seconds: Seconds
     """Of all its cases."""
     run: str
@@ -91,7 +91,7 @@ class LabRecord(Model):
         return max(errors, key=lambda text: (math.isnan(float(text)), float(text)), default="")
 
 
-def _why(case: Case) -> str:
+def _first_error_line(case: Case) -> str:
     """The first line of an error, as pytest prints it; what the suite has printed follows there."""
     errors = (text[1:].strip() for text in case.detail.splitlines() if text.startswith("E "))
     return line(next(errors, case.message), 300)
@@ -133,7 +133,7 @@ def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
         system=line(test.system, 80),
         evidence=evidence_of(facts, test),
         passed=passed,
-        why="" if passed else _why(failed[0]),
+        why="" if passed else _first_error_line(failed[0]),
         numbers=printed(view),
         seconds=sum(case.seconds for case in suite.cases),
         run=run.id,

@@ -137,14 +137,14 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     timeline = read_timeline(build.timeline) if build and build.timeline else None
     shown, verdict, headline = outcome(stages, timeline.end if timeline else 0.0)
     reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
-    checks = _checks(result_of(stages, AuditResult))
+    checks = _audit_findings(result_of(stages, AuditResult))
     return RunView(
         id=line(run.id, 120),
         created=line(facts.created, 40),
         verdict=verdict,
         headline=headline,
         caveats=(
-            *_unread(stages),
+            *_unread_result_notes(stages),
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
@@ -201,8 +201,8 @@ def outcome(
     stages: Sequence[StageRecord], compiled: float = 0.0
 ) -> tuple[tuple[StageView, ...], Verdict, str]:
     """The stages as shown, the verdict and headline; a build took at least ``compiled``."""
-    shown, unread = _stages(stages, compiled), _unread(stages)
-    verdict, headline = _verdict(shown)
+    shown, unread = _build_stage_views(stages, compiled), _unread_result_notes(stages)
+    verdict, headline = _derive_verdict(shown)
     test = result_of(stages, SmokeResult)
     if verdict == "passed" and test is not None and test.limits:
         headline = f"{headline.partition(',')[0]} and audited; {test.limits}"
@@ -231,11 +231,11 @@ def stand_in_of(test: SmokeResult | None) -> str:
     return words.get(test.instead, f"{test.instead} only")
 
 
-def _unread(stages: Sequence[StageRecord]) -> list[str]:
+def _unread_result_notes(stages: Sequence[StageRecord]) -> list[str]:
     return [line(stage.unread) for stage in stages if stage.unread]
 
 
-def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, ...]:
+def _build_stage_views(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, ...]:
     """The recorded stages in order, then those not reached.
 
     A build goes on without the command that began it: it took at least the ``compiled`` seconds
@@ -249,7 +249,7 @@ def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, 
             max(s.seconds, compiled) if s.seconds is not None and s.name == "build" else s.seconds,
             line(s.error.message if s.error else "", 600),
             line(s.error.kind if s.error else "", 40),
-            _said(s),
+            _stage_end_reason(s),
         )
         for s in stages
     ]
@@ -260,7 +260,7 @@ def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, 
     return (*made, *(StageView(name, "not reached") for name in ORDER if name not in names))
 
 
-def _said(stage: StageRecord) -> str:
+def _stage_end_reason(stage: StageRecord) -> str:
     """Why a stage ended: the diagnosis, or the first line of its error.
 
     What follows in an error is the end of the log: the failures tell it.
@@ -270,7 +270,7 @@ def _said(stage: StageRecord) -> str:
     return line(block(stage.error.message).partition("\n")[0].rstrip(": ")) if stage.error else ""
 
 
-def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
+def _derive_verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
     halted = next((stage for stage in stages if stage.state not in ("passed", "not reached")), None)
     if halted is not None:
         return _halted(halted)
@@ -381,7 +381,7 @@ def _caveats(
     return notes
 
 
-def _checks(audit: AuditResult | None) -> tuple[Finding, ...]:
+def _audit_findings(audit: AuditResult | None) -> tuple[Finding, ...]:
     files = (audit.files if audit else ())[:_FILES]
     return tuple(check for file in files for check in file.checks[:_CHECKS])
 
@@ -408,21 +408,23 @@ def read_timeline(recorded: record.Timeline) -> Timeline | None:
 
     Whatever makes no sense in it (times that run backwards, no numbers) is left out and counted.
     """
-    units, samples = _units(recorded.units), _samples(recorded.samples)
+    units, samples = _plausible_compile_units(recorded.units), _samples(recorded.samples)
     if not units and not samples:
         return None
-    placed, lanes = _lay_out(units)
+    placed, lanes = _assign_lanes(units)
     return Timeline(
         units=tuple(placed),
         samples=tuple(samples),
         cpus=recorded.cpus if 0 <= recorded.cpus <= _CORES else 0,
-        memory=_bytes(recorded.memory),
+        memory=_plausible_byte_count(recorded.memory),
         lanes=lanes,
         left_out=len(recorded.units) - len(placed),
     )
 
 
-def _units(recorded: tuple[tuple[str, float, float], ...]) -> list[tuple[str, float, float]]:
+def _plausible_compile_units(
+    recorded: tuple[tuple[str, float, float], ...],
+) -> list[tuple[str, float, float]]:
     """Name, start and end of the units, by start."""
     made = [
         (line(name, 160), start, end)
@@ -436,18 +438,18 @@ def _units(recorded: tuple[tuple[str, float, float], ...]) -> list[tuple[str, fl
 
 def _samples(recorded: tuple[tuple[float, float, float], ...]) -> list[tuple[float, float, float]]:
     return sorted(
-        (at, min(busy, 1.0), _bytes(used))
+        (at, min(busy, 1.0), _plausible_byte_count(used))
         for at, busy, used in recorded[:_SAMPLES]
         if 0 <= at <= _LONGEST and 0 <= busy < math.inf
     )
 
 
-def _bytes(value: float) -> float:
+def _plausible_byte_count(value: float) -> float:
     """``value`` if it is a plausible number of bytes, else 0."""
     return value if 0 <= value <= _BYTES else 0.0
 
 
-def _lay_out(units: list[tuple[str, float, float]]) -> tuple[list[Unit], int]:
+def _assign_lanes(units: list[tuple[str, float, float]]) -> tuple[list[Unit], int]:
     """Assign every unit to the first free lane: as many lanes as concurrent jobs.
 
     Units for which there is no lane any more are not among them.
@@ -481,7 +483,7 @@ class _Manifest(BaseModel):
 
 def files(path: Path) -> tuple[FileView, ...]:
     """Every file of the run in ``path``, and those only in ``manifest.json``, as from CI."""
-    known = _manifest(path / "manifest.json")
+    known = _read_manifest_rows(path / "manifest.json")
     made = []
     for file in sorted(path.rglob("*")):
         name = file.relative_to(path).as_posix()
@@ -489,7 +491,7 @@ def files(path: Path) -> tuple[FileView, ...]:
         if hidden or name in UNLISTED or name.startswith("record.sqlite"):
             continue
         if file.is_file() and not file.is_symlink():
-            made.append(_file(file, name, known.pop(name, None)))
+            made.append(_build_file_view(file, name, known.pop(name, None)))
             if len(made) == _MOST:
                 break
     made += [
@@ -500,7 +502,7 @@ def files(path: Path) -> tuple[FileView, ...]:
     return tuple(sorted(made[:_MOST], key=lambda row: row.path))
 
 
-def _file(file: Path, name: str, recorded: FileResult | None) -> FileView:
+def _build_file_view(file: Path, name: str, recorded: FileResult | None) -> FileView:
     status, link = file.stat(), quote(os.fsencode(name))
     link = link if len(link) <= _LINK else ""
     sha256 = sha256_of(file)
@@ -510,7 +512,7 @@ def _file(file: Path, name: str, recorded: FileResult | None) -> FileView:
     return FileView(line(name), status.st_size, sha256, note, differs, link)
 
 
-def _manifest(path: Path) -> dict[str, FileResult]:
+def _read_manifest_rows(path: Path) -> dict[str, FileResult]:
     """Its rows by path; empty if it cannot be read."""
     try:
         if path.is_symlink() or path.stat().st_size > _MANIFEST:

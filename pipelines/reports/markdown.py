@@ -34,7 +34,7 @@ _LIGHTS: dict[Verdict, str] = {"passed": "✅", "untested": "🟡", "unfinished"
 
 def summary(views: Sequence[RunView]) -> str:
     """A summary of ``views``, at least one; at most :data:`MOST` bytes."""
-    parts = _one(views[0]) if len(views) == 1 else _many(views)
+    parts = _run_summary_lines(views[0]) if len(views) == 1 else _overview_table_lines(views)
     text = "\n".join(parts) + "\n"
     if len(text.encode()) > MOST:
         note = "\n\n(Truncated; the rest is in report.html.)\n"
@@ -51,13 +51,13 @@ def plain(text: str, limit: int = 300) -> str:
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _mark(view: RunView) -> str:
+def _verdict_mark(view: RunView) -> str:
     return f"{_LIGHTS[view.tone]} {view.word}"
 
 
-def _one(view: RunView) -> list[str]:
+def _run_summary_lines(view: RunView) -> list[str]:
     title = plain(f"{view.target.package} for {view.target.label}")
-    parts = [f"## {_mark(view)}: {title}", "", plain(view.headline, 600), ""]
+    parts = [f"## {_verdict_mark(view)}: {title}", "", plain(view.headline, 600), ""]
     parts += [f"- {plain(caveat)}" for caveat in view.caveats]
     parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
     parts += [
@@ -87,7 +87,7 @@ def _one(view: RunView) -> list[str]:
     return parts
 
 
-def _many(views: Sequence[RunView]) -> list[str]:
+def _overview_table_lines(views: Sequence[RunView]) -> list[str]:
     tally = Counter(view.verdict for view in views)
     cases = ", ".join(
         f"{tally[kind]} {_LIGHTS[kind]} {WORDS[kind]}" for kind in VERDICTS if tally[kind]
@@ -101,11 +101,13 @@ def _many(views: Sequence[RunView]) -> list[str]:
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
         cells = (view.target.package, view.target.label, view.target.host, begun(view))
         named = " | ".join(plain(cell, 100) for cell in cells)
-        parts.append(f"| {named} | {_mark(view)} | {counts} | {units.seconds(view.seconds)} |")
-    return parts + _causes(views)
+        parts.append(
+            f"| {named} | {_verdict_mark(view)} | {counts} | {units.seconds(view.seconds)} |"
+        )
+    return parts + _failure_cause_lines(views)
 
 
-def _causes(views: Sequence[RunView]) -> list[str]:
+def _failure_cause_lines(views: Sequence[RunView]) -> list[str]:
     """Failures by cause, with all affected runs and the details of the first."""
     parts, known = [], names(views)
     for cause in causes(views)[:_DETAILED]:
@@ -115,7 +117,7 @@ def _causes(views: Sequence[RunView]) -> list[str]:
         more = len(cause.runs) - len(struck)
         struck += [f"{more} more"] if more else []
         parts.append(f"{len(cause.runs)} of {len(views)} runs: {'; '.join(struck)}")
-        parts += _details(cause.first)
+        parts += _failure_detail_lines(cause.first)
     return parts
 
 
@@ -123,11 +125,15 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
     parts: list[str] = []
     for failure in failures:
         where = f"{failure.where}, {failure.signature}" if failure.signature else failure.where
-        parts += ["", f"**{plain(failure.title)}** ({plain(where)})", *_details(failure)]
+        parts += [
+            "",
+            f"**{plain(failure.title)}** ({plain(where)})",
+            *_failure_detail_lines(failure),
+        ]
     return parts
 
 
-def _details(failure: Failure) -> list[str]:
+def _failure_detail_lines(failure: Failure) -> list[str]:
     parts = ["", plain(failure.message, 1000)] if failure.message else []
     if failure.hint:
         parts += ["", f"→ {plain(failure.hint, 600)}"]

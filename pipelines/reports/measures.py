@@ -62,7 +62,7 @@ def measured(figures: Iterable[Figure], most: int) -> list[Chart]:
     rows = list(figures)
     # A factor shown in a chart of times needs no separate chart.
     paired = {(f.shape, f.rival) for f in rows if f.rival}
-    figures = [f for f in rows if (f.subject, _other(f)) not in paired]
+    figures = [f for f in rows if (f.subject, _ratio_rival(f)) not in paired]
     units: dict[tuple[Group, str], list[Figure]] = {}
     for group in _TITLES:
         for figure in figures:
@@ -71,7 +71,7 @@ def measured(figures: Iterable[Figure], most: int) -> list[Chart]:
     return [_chart(group, unit, own, most) for (group, unit), own in units.items()]
 
 
-def _other(figure: Figure) -> str | None:
+def _ratio_rival(figure: Figure) -> str | None:
     """The rival of a ratio: math of ``over_math``."""
     names = (figure.series.removeprefix(p) for p in _OVER if figure.series.startswith(p))
     return next(names, None) if figure.group == "ratio" else None
@@ -99,14 +99,14 @@ def _chart(group: Group, unit: str, figures: list[Figure], most: int) -> Chart:
     made = tuple(
         (
             subject,
-            _rows(bars, names, unit, max(abs(bar[1]) for bar in bars) if apart else top),
+            _chart_rows(bars, names, unit, max(abs(bar[1]) for bar in bars) if apart else top),
         )
         for subject, bars in shown.items()
     )
     factors = any(row.factor is not None for _, rows in made for row in rows)
     legend = [(name, charts.swatch(_colour(names, name))) for name in names]
     return Chart(
-        _caption(group, unit, figures, apart=apart, factors=factors),
+        _chart_caption(group, unit, figures, apart=apart, factors=factors),
         unit,
         made,
         tuple(legend) if 1 < len(legend) <= _COLOURS else (),
@@ -115,7 +115,7 @@ def _chart(group: Group, unit: str, figures: list[Figure], most: int) -> Chart:
     )
 
 
-def _caption(
+def _chart_caption(
     group: Group, unit: str, figures: Sequence[Figure], *, apart: bool, factors: bool
 ) -> str:
     better = {figure.better for figure in figures}
@@ -151,7 +151,7 @@ def _subjects(figures: list[Figure]) -> dict[str, list[_Bar]]:
     return made
 
 
-def _rows(bars: list[_Bar], names: list[str], unit: str, top: float) -> tuple[Row, ...]:
+def _chart_rows(bars: list[_Bar], names: list[str], unit: str, top: float) -> tuple[Row, ...]:
     relative = unit in _RELATIVE
     scale = max(top, 1.0) if relative else top
     mark = 1 / scale if relative else None

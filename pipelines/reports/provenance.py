@@ -41,7 +41,7 @@ def provenance(
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
         "Rebuilt": rebuilt.rows.items() if rebuilt else (),
-        "Compile units": _divided(build.divided) if build and build.divided else (),
+        "Compile units": _shard_unit_counts(build.divided) if build and build.divided else (),
         "Host": known["host"].items(),
         "Tools": known["tool"].items(),
         "Build environment": sorted(environment.items()),
@@ -78,7 +78,7 @@ def _checked_out(build: BuildResult | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _divided(made: ShardsResult) -> list[tuple[str, str]]:
+def _shard_unit_counts(made: ShardsResult) -> list[tuple[str, str]]:
     """Which host compiled how many units."""
     rows = [("in all", str(len(made.units)))]
     if made.mode == "compile":

@@ -136,10 +136,10 @@ def to_remove(
 
 def remove(runs: Iterable[PastRun]) -> list[PastRun]:
     """Remove the directories except those in use; return the removed ones."""
-    return [run for run in runs if _remove(run.path)]
+    return [run for run in runs if _remove_run(run.path)]
 
 
-def _remove(path: Path) -> bool:
+def _remove_run(path: Path) -> bool:
     with disk_errors(path), ExitStack() as stack:
         if not stack.enter_context(claim(path / HELD)):
             return False
@@ -156,10 +156,12 @@ def _remove(path: Path) -> bool:
 
 def show(runs: Sequence[PastRun]) -> list[str]:
     """Print a table of runs; return the columns that did not fit."""
-    return print_columns(console, [_line(run) for run in runs], fold=["archs"], spare=_SPARE)
+    return print_columns(
+        console, [_run_table_row(run) for run in runs], fold=["archs"], spare=_SPARE
+    )
 
 
-def _line(run: PastRun) -> dict[str, str]:
+def _run_table_row(run: PastRun) -> dict[str, str]:
     brief = run.brief
     word = "running" if run.running else brief.word
     word += ", external" if brief.facts.given else ""

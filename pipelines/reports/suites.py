@@ -50,10 +50,14 @@ def suites(run: Run) -> list[Suite]:
     facts, stages = run.facts(), list(run.stages().values())
     test = result_of(stages, SmokeResult)
     facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
-    properties, host, place = _properties(facts), facts.target.host, _place(facts.target)
+    properties, host, place = (
+        _run_properties(facts),
+        facts.target.host,
+        _class_name_prefix(facts.target),
+    )
     results, why = read_smoke(run.path, test)
     smoke = results.cases if results else ()
-    made = [_suite(stage, properties, host, place, smoke) for stage in stages]
+    made = [_stage_suite(stage, properties, host, place, smoke) for stage in stages]
     if test is None or not (results or why):
         return made
     custody, name = _custody({test.wheel: test.sha256}), f"{place}.smoke"
@@ -63,19 +67,21 @@ def suites(run: Run) -> list[Suite]:
     cases = tuple(
         replace(case, classname=".".join(filter(None, (name, case.classname)))) for case in smoke
     )
-    ours = custody | _gpu(test)  # not overridden by the host's properties
+    ours = custody | _gpu_properties(test)  # not overridden by the host's properties
     merged = properties | custody | dict(results.properties) | ours
     return [*made, Suite(name, cases, merged, results.timestamp, host)]
 
 
 def suite_without(cell: NotBegun) -> Suite:
     """The suite of a cell without a run: one case that says so."""
-    place = _place(cell.target)
+    place = _class_name_prefix(cell.target)
     case = Case("run", place, outcome="error", message=cell.headline, detail=block(cell.hint, 2000))
-    return Suite(place, (case,), _written(cell.target.values()), "", cell.target.host)
+    return Suite(
+        place, (case,), _stringify_known_values(cell.target.values()), "", cell.target.host
+    )
 
 
-def _place(target: Target) -> str:
+def _class_name_prefix(target: Target) -> str:
     """The class name prefix of all cases: ``flash-attn-2.8.3.cp312-torch2.8-cu128.80-90.lab``.
 
     Every axis is in it: two cells, or two hosts, have no case in common.
@@ -84,24 +90,24 @@ def _place(target: Target) -> str:
     return ".".join(_NOT_IN_CLASSES.sub("-", part) for part in parts if part)
 
 
-def _properties(facts: RunFacts) -> dict[str, str]:
+def _run_properties(facts: RunFacts) -> dict[str, str]:
     """Properties of the run: axes of its target, host, tools."""
     known = recorded(facts)
     more = {f"{kind}.{key}": text for kind in ("host", "tool") for key, text in known[kind].items()}
-    return _written(known["run"] | more)
+    return _stringify_known_values(known["run"] | more)
 
 
-def _written(values: Mapping[str, object]) -> dict[str, str]:
+def _stringify_known_values(values: Mapping[str, object]) -> dict[str, str]:
     """As text, without unknown values."""
     return {name: str(value) for name, value in values.items() if value not in (None, "")}
 
 
 def _custody(files: Mapping[str, str]) -> dict[str, str]:
     """The sha256 of files as properties."""
-    return _written({f"sha256.{file}": sha256 for file, sha256 in files.items()})
+    return _stringify_known_values({f"sha256.{file}": sha256 for file, sha256 in files.items()})
 
 
-def _suite(
+def _stage_suite(
     stage: StageRecord, properties: dict[str, str], host: str, place: str, smoke: Sequence[Case]
 ) -> Suite:
     result, error, name = stage.result, stage.error, f"{place}.{stage.name}"
@@ -111,7 +117,7 @@ def _suite(
     log = "\n".join(result.tail[-_LINES:]) if result else ""
     story = result.story if isinstance(result, BuildResult) else ()
     limits = [result.limits] if isinstance(result, SmokeResult) and result.limits else []
-    outcome, why = _outcome(stage)
+    outcome, why = _stage_outcome(stage)
     passed = outcome == "passed"
     detail = "" if passed else "\n".join(filter(None, (error.hint if error else "", log)))
     if covered_by_cases(stage, smoke if isinstance(result, SmokeResult) else cases):
@@ -129,13 +135,13 @@ def _suite(
         message="" if passed else why,
         detail=detail,
         stdout="\n".join((*story, *limits, log)) if passed else "",
-        properties=_stage_properties(result) | _written({"unread": stage.unread}),
+        properties=_stage_properties(result) | _stringify_known_values({"unread": stage.unread}),
     )
     began = when(stage.started, "%Y-%m-%dT%H:%M:%S+00:00")
     return Suite(name, (own, *cases), properties, began, host)
 
 
-def _outcome(stage: StageRecord) -> tuple[Outcome, str]:
+def _stage_outcome(stage: StageRecord) -> tuple[Outcome, str]:
     """The outcome of the stage itself, with the reason if it did not pass."""
     skipped = stage.result.skipped if isinstance(stage.result, SkipResult) else ""
     message = stage.error.message if stage.error else ""
@@ -160,7 +166,7 @@ def _stage_properties(result: StageResult | None) -> dict[str, str]:
     if isinstance(result, RebuildResult) and (made := result.compared):
         values |= dict(islice(made.rows.items(), 100))
     if isinstance(result, SmokeResult):
-        values = {"limits": result.limits, "script": result.script, **_gpu(result)}
+        values = {"limits": result.limits, "script": result.script, **_gpu_properties(result)}
     if isinstance(result, PrebuiltResult):
         values = {"origin": result.origin}
         if taken := result.taken:
@@ -174,10 +180,10 @@ def _stage_properties(result: StageResult | None) -> dict[str, str]:
             values |= {f"note {number}": text for number, text in enumerate(dependencies.notes, 1)}
             values["libraries"] = ", ".join(dependencies.libraries)
         values |= {f"refused {file}": why for file, why in result.refused.items()}
-    return _written(values)
+    return _stringify_known_values(values)
 
 
-def _gpu(test: SmokeResult) -> dict[str, str]:
+def _gpu_properties(test: SmokeResult) -> dict[str, str]:
     """How GPUs are attached, and their driver model."""
     values = {"gpu_way": test.gpu_way, "gpu_asked": test.gpu_asked}
     values["driver_model"] = test.driver_models
@@ -185,13 +191,13 @@ def _gpu(test: SmokeResult) -> dict[str, str]:
         values |= {"bridge": bridge.name, "bridge selftest": bridge.selftest}
         values["bridge driver"] = f"{bridge.driver}, CUDA {bridge.cuda}" if bridge.driver else ""
         values |= {f"bridge warning {n}": warning for n, warning in enumerate(bridge.warnings, 1)}
-    return _written(values)
+    return _stringify_known_values(values)
 
 
 def _inner(result: StageResult | None, classname: str) -> list[Case]:
     """The cases of a stage: its resources or checks."""
     if isinstance(result, ProvisionResult):
-        return _resources(result, classname)
+        return _resource_cases(result, classname)
     if isinstance(result, AuditResult):
         # A tolerated error of an external wheel is not a success.
         return [
@@ -202,7 +208,7 @@ def _inner(result: StageResult | None, classname: str) -> list[Case]:
     return []
 
 
-def _resources(result: ProvisionResult, classname: str) -> list[Case]:
+def _resource_cases(result: ProvisionResult, classname: str) -> list[Case]:
     """A case for each resource; those after the first failed one were not reached."""
     made, ended = [], False
     for row in result.resources:

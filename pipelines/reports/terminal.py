@@ -29,11 +29,11 @@ _DIFFERENCES = 60
 
 def render(views: Sequence[RunView]) -> RenderableType:
     """Render ``views``, at least one."""
-    return _one(views[0]) if len(views) == 1 else _many(views)
+    return _render_single_run(views[0]) if len(views) == 1 else _render_run_list(views)
 
 
-def _one(view: RunView) -> Group:
-    title = _verdict(view)
+def _render_single_run(view: RunView) -> Group:
+    title = _verdict_text(view)
     title.append(inert(f"  {view.target.package} for {view.target.label}"), style="bold")
     table = Table(box=None, pad_edge=False, show_header=False)
     for stage in view.stages:
@@ -52,17 +52,17 @@ def _one(view: RunView) -> Group:
         rows.append(Text(f"  GPU: {inert(view.gpu_summary)}", style="dim"))
     rows += [Text(f"  {inert(caveat)}", style="yellow") for caveat in view.caveats]
     mark = MARKS["unfinished" if view.verdict == "unfinished" else "failed"]
-    rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]
+    rows += [row for failure in view.failures[:_FAILURES] for row in _render_failure(failure, mark)]
     if (more := len(view.failures) - _FAILURES) > 0:
         rows.append(Text(f"  and {units.counted(more, 'more failure')}", style="red"))
     return Group(*rows)
 
 
-def _verdict(view: RunView) -> Text:
+def _verdict_text(view: RunView) -> Text:
     return Text(f"{MARKS[view.verdict]} {view.word}", style=_STYLES[view.tone])
 
 
-def _failure(failure: Failure, mark: str) -> list[RenderableType]:
+def _render_failure(failure: Failure, mark: str) -> list[RenderableType]:
     head = Text(f"  {mark} ", style="red")
     head.append(inert(failure.title), style="red")
     first = failure.message.splitlines()[:1]
@@ -97,13 +97,13 @@ def _note(view: RunView, stage: str) -> str:
     return ""
 
 
-def _many(views: Sequence[RunView]) -> Group:
+def _render_run_list(views: Sequence[RunView]) -> Group:
     """Two lines for each run: its target, then figures and its name."""
     rows = []
     for view in views:
         name = f"{view.target.package} for {view.target.label}"
         what = f"{name} on {view.target.host}" if view.target.host else name
-        rows.append(Text.assemble(_verdict(view), "  ", (inert(what), "bold")))
+        rows.append(Text.assemble(_verdict_text(view), "  ", (inert(what), "bold")))
         size = units.size(view.wheels[0].size) if view.wheels else ""
         figures = filter(None, (units.seconds(view.seconds), size, _note(view, "test")))
         rows.append(Text(inert("  ".join(("", *figures, view.id))), style="dim"))

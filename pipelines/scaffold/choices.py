@@ -81,20 +81,30 @@ def arch_variable(facts: FileFacts) -> str:
 
 def questions(project: Project, lock: ToolchainLock) -> list[Question]:
     """The relevant questions for this repository."""
-    pythons = _pythons(project, lock)
+    pythons = _supported_pythons(project, lock)
     sandbox = [t.python for t in lock.tools.values() if t.name == "cpython-headers"]
     first = next((p for p in pythons if p in sandbox), pythons[0])
     # What reads a list of its own may know no PTX.
     archs = ARCHS.partition("+")[0] if arch_variable(project.facts) else ARCHS
     result = [
         Question("name", "name of the recipe", recipe_name(project.facts.name), _check_name),
-        Question("python", "default Python to build for", first, lambda t: _of(t, pythons)),
-        Question("cuda", "CUDA version", CUDA, lambda text: _release(text, "cuda", CUDA)),
+        Question(
+            "python",
+            "default Python to build for",
+            first,
+            lambda t: _require_supported_python(t, pythons),
+        ),
+        Question(
+            "cuda", "CUDA version", CUDA, lambda text: _parse_release_option(text, "cuda", CUDA)
+        ),
         Question("archs", "GPUs, such as 75;86;120+PTX or RTX 40xx", archs, _check_archs),
     ]
     if uses_torch(project):
         result.insert(
-            3, Question("torch", "torch version", TORCH, lambda t: _release(t, "torch", TORCH))
+            3,
+            Question(
+                "torch", "torch version", TORCH, lambda t: _parse_release_option(t, "torch", TORCH)
+            ),
         )
     return result
 
@@ -117,8 +127,10 @@ def decide(
     wheels = {wheel_name(t.file) for t in lock.tools.values() if t.file.endswith(".whl")}
     wheels |= {"torch"}
     doubts = list(project.facts.doubts)
-    build = _known(_build_requires(project), wheels, doubts, "the build requires")
-    test = _known(project.facts.requires, wheels, doubts, "it requires")
+    build = _locked_requirement_names(
+        _build_requires(project), wheels, doubts, "the build requires"
+    )
+    test = _locked_requirement_names(project.facts.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
     if project.absent:
         doubts.append(note("missing-sources", build=project.build, names=few(project.absent)))
@@ -139,7 +151,7 @@ def decide(
     return Choices(
         name=answers["name"],
         python=answers["python"],
-        pythons=_pythons(project, lock),
+        pythons=_supported_pythons(project, lock),
         cuda=answers["cuda"],
         archs=answers["archs"],
         torch=answers.get("torch", ""),
@@ -179,7 +191,7 @@ def recipe_name(name: str) -> str:
     return made[:41] if _NAME.fullmatch(made[:41]) else ""
 
 
-def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
+def _supported_pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
     """Versions that the lock has and the package allows."""
     known = sorted(
         {
@@ -228,7 +240,7 @@ def _build_requires(project: Project) -> tuple[str, ...]:
     return tuple(requirements)
 
 
-def _known(
+def _locked_requirement_names(
     requirements: tuple[str, ...], wheels: set[str], doubts: list[str], what: str
 ) -> tuple[str, ...]:
     """The names that are in the lock; the others become doubts."""
@@ -262,7 +274,7 @@ def _check_name(text: str) -> str:
     return text
 
 
-def _of(text: str, known: tuple[str, ...]) -> str:
+def _require_supported_python(text: str, known: tuple[str, ...]) -> str:
     text = as_release("python", text)
     if text not in known:
         raise ConfigError(
@@ -272,7 +284,7 @@ def _of(text: str, known: tuple[str, ...]) -> str:
     return text
 
 
-def _release(text: str, key: str, such: str) -> str:
+def _parse_release_option(text: str, key: str, such: str) -> str:
     text = as_release(key, text)
     if not _RELEASE.fullmatch(text):
         raise ConfigError(

@@ -62,7 +62,7 @@ class _Read:
 def read_cmake(path: Path, root: Path) -> FileFacts:
     """Read the file and those of subdirectories that it adds."""
     read = _Read()
-    _file(path, root, read, 0)
+    _read_cmake_file(path, root, read, 0)
     names = {
         target: ".".join(filter(None, (*where.strip("/.").split("/"), target)))
         for target, where in read.modules.items()
@@ -102,7 +102,7 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
             words += [w for w in (match["quoted"], match["bracket"], match["word"]) if w]
 
 
-def _file(path: Path, root: Path, read: _Read, deep: int) -> None:
+def _read_cmake_file(path: Path, root: Path, read: _Read, deep: int) -> None:
     read.files += 1
     inside = path.resolve().is_relative_to(root.resolve())
     if deep > _DEEP or read.files > _FILES or not inside or not path.is_file():
@@ -111,16 +111,16 @@ def _file(path: Path, root: Path, read: _Read, deep: int) -> None:
         text = stream.read(_MOST).decode("utf-8", "replace")
     shown = path.relative_to(root).as_posix()
     for name, raw in commands(text):
-        words = [_filled(word, read.variables) for word in raw]
+        words = [_substitute_variables(word, read.variables) for word in raw]
         if name == "set" and raw[:1] == ["CMAKE_CUDA_ARCHITECTURES"] and len(raw) > 1:
             match = _VARIABLE.fullmatch(raw[1])
             read.define = match[1] if match else read.define
-        _command(name, words, read, shown)
+        _process_cmake_command(name, words, read, shown)
         if name == "add_subdirectory" and words and not {"$", "\0"} & {*words[0]}:
-            _file(path.parent / words[0] / "CMakeLists.txt", root, read, deep + 1)
+            _read_cmake_file(path.parent / words[0] / "CMakeLists.txt", root, read, deep + 1)
 
 
-def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
+def _process_cmake_command(name: str, words: list[str], read: _Read, shown: str) -> None:
     upper = [word.upper() for word in words]
     first = words[0] if words else ""
     if name == "set" and first:
@@ -128,7 +128,7 @@ def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
     elif name in ("project", "enable_language"):
         read.cuda = read.cuda or "CUDA" in upper
     elif name == "find_package" and first:
-        _package(first.lower(), read)
+        _record_find_package(first.lower(), read)
     elif name in _ADDS and first:
         if "$" in first:
             read.doubts.append(f"{shown}: the name of the module {first} is computed at build time")
@@ -153,7 +153,7 @@ def _after(key: str, words: list[str]) -> str:
     return next(iter(words[upper.index(key) + 1 :]), "") if key in upper else ""
 
 
-def _package(name: str, read: _Read) -> None:
+def _record_find_package(name: str, read: _Read) -> None:
     read.cuda = read.cuda or name in ("cuda", "cudatoolkit")
     read.torch = read.torch or name == "torch"
     read.bindings.update(binding for binding in LIBRARIES if binding == name)
@@ -179,7 +179,7 @@ def _architectures(name: str, words: list[str], upper: list[str], read: _Read) -
         read.archs += _ARCH.findall(";".join(words[upper.index("CUDA_ARCHITECTURES") + 1 :]))
 
 
-def _filled(word: str, variables: dict[str, str]) -> str:
+def _substitute_variables(word: str, variables: dict[str, str]) -> str:
     """``word`` with known variables substituted, unless it becomes too long."""
     if len(word) > _LONG:
         return word

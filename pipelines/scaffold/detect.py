@@ -50,7 +50,7 @@ def detect(root: Path, exclude: Iterable[str] = ()) -> Project:
 
 
 def _detected(root: Path, exclude: Iterable[str]) -> Project:
-    parts, build = _parts(root)  # before listing all files, which may be a whole disk
+    parts, build = _read_build_files(root)  # before listing all files, which may be a whole disk
     listed = listing(root, exclude=exclude)
     facts = joined(*parts)
     if above := [name for name in facts.sources if posixpath.normpath(name).startswith("../")]:
@@ -70,14 +70,14 @@ def _detected(root: Path, exclude: Iterable[str]) -> Project:
     )
     places = _packages(files, facts)
     public = {package: public_names(root / name) for package, name in places.items()}
-    sources = [*_modules(root, files, places)]
+    sources = [*_iter_python_modules(root, files, places)]
     return Project(
         root=root,
         facts=facts,
         files=files,
         by=listed.by,
         units=units,
-        absent=tuple(name for name in facts.sources if not _is_there(root, name)),
+        absent=tuple(name for name in facts.sources if not _has_source_file(root, name)),
         submodules=tuple(dict.fromkeys((*listed.empty, *_unchecked(root)))),
         idle=listed.idle,
         build=build,
@@ -85,11 +85,11 @@ def _detected(root: Path, exclude: Iterable[str]) -> Project:
         public=public,
         examples=tuple(name for name, text in sources if _EXAMPLE.search(text)),
         operators=any("ops.load_library(" in text for _, text in sources),
-        inside=_inside(root, listed.by),
+        inside=_path_within_checkout(root, listed.by),
     )
 
 
-def _parts(root: Path) -> tuple[list[FileFacts], str]:
+def _read_build_files(root: Path) -> tuple[list[FileFacts], str]:
     """The facts of each relevant file, and the file that defines the build."""
     parts, build = [], ""
     toml, setup, cmake = (root / n for n in ("pyproject.toml", "setup.py", "CMakeLists.txt"))
@@ -100,7 +100,7 @@ def _parts(root: Path) -> tuple[list[FileFacts], str]:
     if setup.is_file() and backend == "setuptools":
         read = read_setups(setup)
         computed = any(key == "requires" for part in read for key, _ in part.later)
-        parts += [*read, *(_requirements(root) if computed else ())]
+        parts += [*read, *(_read_requirements_files(root) if computed else ())]
         build = setup.name
     elif setup.is_file():
         parts.append(
@@ -120,7 +120,7 @@ def _parts(root: Path) -> tuple[list[FileFacts], str]:
     return parts, build
 
 
-def _requirements(root: Path) -> Iterator[FileFacts]:
+def _read_requirements_files(root: Path) -> Iterator[FileFacts]:
     """Those in text files that ``setup.py`` names."""
     for name in dict.fromkeys(_LISTS.findall((root / "setup.py").read_text("utf-8", "replace"))):
         if (root / name).is_file() and ".." not in name:
@@ -131,7 +131,7 @@ def _requirements(root: Path) -> Iterator[FileFacts]:
             yield FileFacts(doubts=(f"setup.py names {name}, which is not there",))
 
 
-def _is_there(root: Path, name: str) -> bool:
+def _has_source_file(root: Path, name: str) -> bool:
     """Whether a source exists, or one that it is generated from, such as a .pyx."""
     path = root / name
     try:
@@ -140,7 +140,7 @@ def _is_there(root: Path, name: str) -> bool:
         return False
 
 
-def _inside(root: Path, by: str) -> str:
+def _path_within_checkout(root: Path, by: str) -> str:
     """Its path within a larger git checkout; empty if it is the whole checkout."""
     top = top_of(root) if by == BY_GIT else None
     parts = () if top is None else root.resolve().relative_to(top).parts
@@ -219,7 +219,7 @@ def public_names(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in public if name.isidentifier()))[:200]
 
 
-def _modules(
+def _iter_python_modules(
     root: Path, files: tuple[str, ...], packages: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """Each module of these packages: dotted name and text."""

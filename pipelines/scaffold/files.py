@@ -42,19 +42,23 @@ def made(project: Project, choices: Choices) -> dict[str, str]:
     """
     folder, name = plugins.FOLDER, choices.name
     suite = suite_name(project, choices)
-    recipe = _recipe(project, choices, suite)
+    recipe = _recipe_keys(project, choices, suite)
     context = {"project": project, "choices": choices, "version": __version__, "suite": suite}
     context["windows"] = sys.platform == "win32"
     files = {
-        CONFIG_NAME: _filled("pipeline.yaml.j2", context),
+        CONFIG_NAME: _render_scaffold_template("pipeline.yaml.j2", context),
         f"{folder}/.gitignore": "# Made by builds here.\n/out/\n/sandbox*/\n",
-        f"{folder}/recipes/{name}.yaml": _filled("recipe.yaml.j2", context | {"recipe": recipe}),
-        f"{folder}/smoke/{suite}/test_{suite}.py": _filled("smoke.py.j2", context),
-        f"{folder}/schemas/recipe.json": _json(recipe_schema()),
-        f"{folder}/schemas/{Path(CONFIG_NAME).stem}.json": _json(config_schema()),
+        f"{folder}/recipes/{name}.yaml": _render_scaffold_template(
+            "recipe.yaml.j2", context | {"recipe": recipe}
+        ),
+        f"{folder}/smoke/{suite}/test_{suite}.py": _render_scaffold_template(
+            "smoke.py.j2", context
+        ),
+        f"{folder}/schemas/recipe.json": _format_schema_json(recipe_schema()),
+        f"{folder}/schemas/{Path(CONFIG_NAME).stem}.json": _format_schema_json(config_schema()),
     }
     if choices.workflow:
-        files[WORKFLOW] = _filled("workflow.yml.j2", context)
+        files[WORKFLOW] = _render_scaffold_template("workflow.yml.j2", context)
     _read_back(files, f"{folder}/recipes/{name}.yaml")
     return files
 
@@ -65,16 +69,16 @@ def suite_name(project: Project, choices: Choices) -> str:
     return re.sub(r"[^a-z0-9]+", "_", named.lower()).strip("_") or "package"
 
 
-def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
+def _recipe_keys(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
     """The recipe's keys, in order."""
     facts = project.facts
-    environment, arch_map = _settings(project)
+    environment, arch_map = _derive_build_settings(project)
     keys: dict[str, Any] = {
         "name": choices.name,
-        "summary": _line(facts.summary)[:200]
+        "summary": _collapse_to_line(facts.summary)[:200]
         or f"{facts.name or choices.name}, built for Windows.",
         "kind": "wheel",
-        "license": _line(facts.license)[:100] or "LicenseRef-unknown",
+        "license": _collapse_to_line(facts.license)[:100] or "LicenseRef-unknown",
     }
     if facts.name and choices.name != (project_name := canonicalize_name(facts.name)):
         keys["project"] = project_name
@@ -104,7 +108,7 @@ def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
     return {key: value for key, value in keys.items() if value not in ({}, [])}
 
 
-def _settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
+def _derive_build_settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
     """Environment of the build, and how GPU architectures are passed to it."""
     facts = project.facts
     environment: dict[str, str] = {}
@@ -127,7 +131,7 @@ def _settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
     return environment | dict(facts.switches), arch_map
 
 
-def _filled(name: str, context: Mapping[str, Any]) -> str:
+def _render_scaffold_template(name: str, context: Mapping[str, Any]) -> str:
     loader = jinja2.FileSystemLoader(_TEMPLATES)
     templates = jinja2.Environment(  # noqa: S701 - no HTML
         loader=loader,
@@ -154,7 +158,7 @@ def _flow(value: object) -> str:
     return text if text.isprintable() else str(dump(default_style='"')).rstrip("\n")
 
 
-def _line(text: str) -> str:
+def _collapse_to_line(text: str) -> str:
     """Text of the repository on one line, without invalid Unicode."""
     return " ".join(text.encode("utf-8", "replace").decode().split())
 
@@ -164,7 +168,7 @@ def _comment(text: str) -> str:
     return "".join(c if c.isprintable() else " " for c in text)[:300]
 
 
-def _json(data: object) -> str:
+def _format_schema_json(data: object) -> str:
     return json.dumps(data, indent=1, sort_keys=True) + "\n"
 
 

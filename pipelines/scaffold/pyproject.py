@@ -35,29 +35,33 @@ def read_pyproject(path: Path) -> FileFacts:
         raise ConfigError(
             f"{path.name}: invalid TOML: {str(error)[:200]}", hint="Fix it. Nothing was written."
         ) from None
-    system, project = _table(text, "build-system"), _table(text, "project")
-    wants = _texts(system.get("requires"))
-    dynamic = [key for key in _texts(project.get("dynamic")) if key in _DYNAMIC]
-    tool = _table(text, "tool")
-    build = _table(tool, "scikit-build")
-    wheel = _table(build, "wheel")
-    packages = _texts(build.get("wheel.packages")) or _texts(wheel.get("packages"))
+    system, project = _toml_subtable(text, "build-system"), _toml_subtable(text, "project")
+    wants = _string_items(system.get("requires"))
+    dynamic = [key for key in _string_items(project.get("dynamic")) if key in _DYNAMIC]
+    tool = _toml_subtable(text, "tool")
+    build = _toml_subtable(tool, "scikit-build")
+    wheel = _toml_subtable(build, "wheel")
+    packages = _string_items(build.get("wheel.packages")) or _string_items(wheel.get("packages"))
     return FileFacts(
-        name=_text(project.get("name")),
-        version=_text(project.get("version")),
-        summary=_text(project.get("description")),
+        name=_collapsed_text(project.get("name")),
+        version=_collapsed_text(project.get("version")),
+        summary=_collapsed_text(project.get("description")),
         license=_license(project),
-        requires_python=_text(project.get("requires-python")),
-        requires=_texts(project.get("dependencies")),
+        requires_python=_collapsed_text(project.get("requires-python")),
+        requires=_string_items(project.get("dependencies")),
         build_requires=wants,
-        backend=_text(system.get("build-backend")),
-        py_api=_text(build.get("wheel.py-api"))
-        or _text(wheel.get("py-api"))
-        or _text(_table(_table(tool, "distutils"), "bdist_wheel").get("py_limited_api")),
+        backend=_collapsed_text(system.get("build-backend")),
+        py_api=_collapsed_text(build.get("wheel.py-api"))
+        or _collapsed_text(wheel.get("py-api"))
+        or _collapsed_text(
+            _toml_subtable(_toml_subtable(tool, "distutils"), "bdist_wheel").get("py_limited_api")
+        ),
         packages=tuple(path.rpartition("/")[2] for path in packages),
         package_dirs=tuple(
-            (name, _text(path))
-            for name, path in _table(_table(tool, "setuptools"), "package-dir").items()
+            (name, _collapsed_text(path))
+            for name, path in _toml_subtable(
+                _toml_subtable(tool, "setuptools"), "package-dir"
+            ).items()
         ),
         torch=any(
             requirement.partition("[")[0].strip(" ><=~!0123456789.") == "torch"
@@ -76,28 +80,30 @@ def _is_settled(key: str, tool: dict[str, Any]) -> bool:
 
     https://setuptools.pypa.io/en/latest/userguide/pyproject_config.html#dynamic-metadata
     """
-    read = _table(_table(tool, "setuptools"), "dynamic")
+    read = _toml_subtable(_toml_subtable(tool, "setuptools"), "dynamic")
     return key in read or (key == "version" and "setuptools_scm" in tool)
 
 
 def _license(project: dict[str, Any]) -> str:
     """A short ``license``, else one from a classifier."""
     value = project.get("license", "")
-    text = _text(value.get("text") if isinstance(value, dict) else value)
+    text = _collapsed_text(value.get("text") if isinstance(value, dict) else value)
     if text and len(text) <= _LONG:
         return text
-    names = (classifier.rpartition(" :: ")[2] for classifier in _texts(project.get("classifiers")))
+    names = (
+        classifier.rpartition(" :: ")[2] for classifier in _string_items(project.get("classifiers"))
+    )
     return next(filter(None, map(known().licenses.get, names)), "")
 
 
-def _table(of: dict[str, Any], key: str) -> dict[str, Any]:
+def _toml_subtable(of: dict[str, Any], key: str) -> dict[str, Any]:
     value = of.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: object) -> str:
+def _collapsed_text(value: object) -> str:
     return " ".join(value.split()) if isinstance(value, str) else ""
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _string_items(value: object) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

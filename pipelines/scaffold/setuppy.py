@@ -40,7 +40,7 @@ def read_setups(path: Path) -> list[FileFacts]:
     names = {
         name.partition(".")[0]
         for node in ast.walk(ast.parse(path.read_text("utf-8", "replace")))
-        for name in _imported(node)
+        for name in _imported_modules(node)
     }
     siblings = [file for name in sorted(names) if (file := path.with_name(f"{name}.py")).is_file()]
     more = (read_setup(file) for file in siblings if file != path)
@@ -69,7 +69,7 @@ class _Reading:
     def __init__(self, tree: ast.Module, shown: str) -> None:
         self.tree = tree
         self.shown = shown
-        self.values = _constants(tree)
+        self.values = _module_constants(tree)
         self.doubts: list[str] = []
         self.later: list[tuple[str, str]] = []
 
@@ -96,7 +96,7 @@ class _Reading:
         sources += [word for word in above if word.endswith(_COMPILED)]
         if others := [word for word in above if not word.endswith(_COMPILED)]:
             self.doubts.append(f"{self.shown}: a build does not get {few(others)}")
-        imports = {name for node in ast.walk(self.tree) for name in _imported(node)}
+        imports = {name for node in ast.walk(self.tree) for name in _imported_modules(node)}
         torch = torch or any(name.startswith("torch.utils.cpp_extension") for name in imports)
         cuda = cuda or any("nvcc" in word or word.endswith(".cu") for word in words)
         known = keys.get("package_dir")
@@ -116,7 +116,7 @@ class _Reading:
             requires=self._texts(keys, "install_requires", "requires"),
             packages=self._texts(keys, "packages"),
             package_dirs=tuple((k, v) for k, v in directories.items() if isinstance(v, str)),
-            py_api=_limited(keys.get("options")),
+            py_api=_limited_api_option(keys.get("options")),
             sources=tuple(dict.fromkeys(sources)),
             extensions=tuple(dict.fromkeys(filter(None, extensions))),
             cuda=cuda,
@@ -124,7 +124,7 @@ class _Reading:
             bindings=frozenset(bindings),
             variables=tuple(dict.fromkeys(self._variables(self.tree))),
             switches=tuple(self._switches()),
-            imports=tuple({name: 0 for node in self.tree.body for name in _imported(node)}),
+            imports=tuple({name: 0 for node in self.tree.body for name in _imported_modules(node)}),
             archs=tuple(dict.fromkeys(_ARCH.findall(text))),
             fetches=tuple(self._fetches(ast.unparse(self.tree))),
             doubts=tuple(dict.fromkeys(self.doubts)),
@@ -236,14 +236,14 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def _limited(options: Any) -> str:
+def _limited_api_option(options: Any) -> str:
     """The value in ``options={"bdist_wheel": {"py_limited_api": "cp39"}}``."""
     bdist_wheel = options.get("bdist_wheel") if isinstance(options, dict) else None
     tag = bdist_wheel.get("py_limited_api") if isinstance(bdist_wheel, dict) else None
     return tag if isinstance(tag, str) else ""
 
 
-def _constants(tree: ast.Module) -> dict[str, Any]:
+def _module_constants(tree: ast.Module) -> dict[str, Any]:
     """Module-level names that are assigned one literal value."""
     values: dict[str, Any] = {}
     for node in tree.body:
@@ -273,7 +273,7 @@ def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
             inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]
             parts = [_evaluated(part, names) for part in inner]
             plain = all(isinstance(part, str | int) for part in parts)
-            value = _bounded("".join(map(str, parts))) if plain else _DYNAMIC
+            value = _dynamic_if_too_long("".join(map(str, parts))) if plain else _DYNAMIC
         case ast.BinOp(op=ast.Add()):
             value = _sum(_evaluated(node.left, names), _evaluated(node.right, names))
         case ast.List() | ast.Tuple():
@@ -292,10 +292,10 @@ def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
 def _sum(left: Any, right: Any) -> Any:
     """The sum of two texts or two lists; else ``_DYNAMIC``."""
     same = any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, list))
-    return _bounded(left + right) if same else _DYNAMIC
+    return _dynamic_if_too_long(left + right) if same else _DYNAMIC
 
 
-def _bounded(value: Any) -> Any:
+def _dynamic_if_too_long(value: Any) -> Any:
     """``_DYNAMIC`` for a value that is too long: a few lines can double one many times."""
     return value if len(value) <= _LONG else _DYNAMIC
 
@@ -316,7 +316,7 @@ def _texts_of(tree: ast.Module) -> Iterator[str]:
             yield node.value
 
 
-def _imported(node: ast.AST) -> Iterator[str]:
+def _imported_modules(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.module:

@@ -212,7 +212,7 @@ class GatewayIO:
 
 
 @contextlib.contextmanager
-def _limited(stream: ByteStream, seconds: float) -> Iterator[threading.Event]:
+def _kill_after_timeout(stream: ByteStream, seconds: float) -> Iterator[threading.Event]:
     """Kill the stream if its far side does not answer in time: reads have no timeout."""
     expired = threading.Event()
 
@@ -229,7 +229,7 @@ def _limited(stream: ByteStream, seconds: float) -> Iterator[threading.Event]:
         timer.cancel()
 
 
-def _damage(direction: str, position: int, actual: str, name: str) -> HostError:
+def _byte_corruption_error(direction: str, position: int, actual: str, name: str) -> HostError:
     expected = PATTERN[position : position + 4].hex()
     return HostError(
         f"{name}: the connection changes bytes on the way {direction} the host: at offset "
@@ -239,7 +239,7 @@ def _damage(direction: str, position: int, actual: str, name: str) -> HostError:
     )
 
 
-def _offer(stream: ByteStream, data: bytes) -> None:
+def _write_allowing_disconnect(stream: ByteStream, data: bytes) -> None:
     """Write; if the far side no longer reads, still read from it for a moment.
 
     Its last output says more than the broken pipe. A connection that was cut sends nothing more,
@@ -255,24 +255,24 @@ def _offer(stream: ByteStream, data: bytes) -> None:
 
 def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
     """Send :data:`PATTERN` there and back; ``HostError`` names the first byte that changed."""
-    _offer(stream, _first_line())
+    _write_allowing_disconnect(stream, _first_line())
     greeting = stream.read(len(READY))
     if greeting != READY:
         raise HostError(
             f"{name}: expected Python waiting for its first line, got {greeting!r}",
             hint="Something else writes to the output first, such as a banner or AutoRun of cmd.",
         )
-    _offer(stream, PATTERN)
+    _write_allowing_disconnect(stream, PATTERN)
     verdict = stream.read(REPORT).decode("ascii", "replace").split()
     if verdict != ["clean"]:
         position = verdict[0] if verdict and verdict[0].isdigit() else "0"
-        raise _damage("to", int(position), " ".join(verdict[1:]), name)
+        raise _byte_corruption_error("to", int(position), " ".join(verdict[1:]), name)
     for start in range(0, len(PATTERN), BLOCK):
         expected = PATTERN[start : start + BLOCK]
         actual = stream.read(len(expected))
         if actual != expected:
             at = next(i for i, (a, b) in enumerate(zip(actual, expected, strict=True)) if a != b)
-            raise _damage("from", start + at, actual[at : at + 4].hex(), name)
+            raise _byte_corruption_error("from", start + at, actual[at : at + 4].hex(), name)
 
 
 def open_gateway(
@@ -285,7 +285,7 @@ def open_gateway(
     """
     execmodel = gateway_base.get_execmodel("thread")
     io = GatewayIO(stream, execmodel)
-    with _limited(stream, patience) as expired:
+    with _kill_after_timeout(stream, patience) as expired:
         try:
             prove_eight_bit_clean(stream, name)
             stream.read(1)  # written by execnet, once it has taken over the pipes

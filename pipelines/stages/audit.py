@@ -95,7 +95,7 @@ def _audited(
         facts,
         order=order,
         kernels=None if pure else kernels,
-        torches=_torches(plan, facts),
+        torches=_exports_by_torch(plan, facts),
     )
     if built is not None:
         for one in features(AuditHooks, plan):
@@ -131,7 +131,7 @@ def audited_wheel(
     return wheel, audited
 
 
-def _torches(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports | None] | None:
+def _exports_by_torch(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports | None] | None:
     """What each torch that the wheel is tested with exports, if that is known here.
 
     It is if the pipeline installs torch for the test itself, from a wheel that replaces the real

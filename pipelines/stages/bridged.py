@@ -29,7 +29,11 @@ class Bridged(SuiteHooks):
         cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
         # What a host says of itself is not believed alone: somebody asked for it, it was tested
         # from here since its start, and there are so many cases.
-        believed = host.gpu_way.bridged and known.selftest and not _strange(properties, done, known)
+        believed = (
+            host.gpu_way.bridged
+            and known.selftest
+            and not _gpu_report_mismatch(properties, done, known)
+        )
         if not believed or cases > done.outcomes.get("passed", 0):
             cases = 0
         bridge = known.model_copy(update={"name": name if done.gpus else "", "cases": cases})
@@ -54,14 +58,14 @@ class Bridged(SuiteHooks):
                 "itself as a bridge",
                 hint="To test the bridge alone: invoke doctor --gpu",
             )
-        if done.bridge and (other := _strange(properties, done, done.bridge)):
+        if done.bridge and (other := _gpu_report_mismatch(properties, done, done.bridge)):
             raise SmokeError(
                 f"the smoke suite saw {other}",
                 hint="Type: invoke host stop --gpu, then the same command again, which tests it.",
             )
 
 
-def _strange(properties: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
+def _gpu_report_mismatch(properties: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
     """What a suite says of a driver or GPU that are not those of this machine; empty: nothing."""
     version = line(properties.get("driver_version"), 40)
     if known.driver and version not in ("", "unknown", known.driver):

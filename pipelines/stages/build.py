@@ -107,16 +107,16 @@ def build(
         toolset=inputs.toolset,
         toolsets=tuple(inputs.toolsets),
     )
-    begun = _begin(plan, log, inputs, settings)
+    begun = _record_build_start(plan, log, inputs, settings)
     with fold(f"Build {plan.target.id}: {plan.target.archs}"):
         _say_begun(session, plan, begun)
-        _make_room(session, plan, begun.job)
+        _prune_old_builds(session, plan, begun.job)
         spec = _spec(session, plan, begun, inputs)
 
         def once(now: Settings, fresh: bool) -> Attempt:
             pace = pace_of(plan, session, now.jobs)
             following = _Following(session, plan, log, pace, inputs.features, fresh=fresh)
-            return following.follow(_changed(spec, settings, now, inputs.features))
+            return following.follow(_apply_healed_settings(spec, settings, now, inputs.features))
 
         attempt: Once = once
         for one in inputs.features:
@@ -128,7 +128,9 @@ def build(
     return done
 
 
-def _begin(plan: BuildPlan, log: StageLog, inputs: Inputs, settings: Settings) -> BuildResult:
+def _record_build_start(
+    plan: BuildPlan, log: StageLog, inputs: Inputs, settings: Settings
+) -> BuildResult:
     """What the record has of it from now on."""
     begun = log.keep(
         BuildResult(
@@ -181,7 +183,7 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
         raise BuildError("the build succeeded but produced no wheel", hint="Is it a wheel project?")
 
 
-def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:
+def _prune_old_builds(session: LiveSession, plan: BuildPlan, job: str) -> None:
     """Remove old builds there when so little is free that the doctor warns of it."""
     limits, layout = load_thresholds(), plan.layout
     least = (limits.sandbox_disk if plan.host.capabilities.emulated else limits.host_disk).warn
@@ -208,7 +210,7 @@ def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, sour
     return archive
 
 
-def _changed(
+def _apply_healed_settings(
     spec: Mapping[str, Any], before: Settings, now: Settings, joined: list[BuildHooks]
 ) -> dict[str, Any]:
     """The build's specification with healed settings; another root is another directory."""

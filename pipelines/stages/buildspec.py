@@ -65,15 +65,19 @@ def materials(
     ``provisioned`` has the values of what is not pinned; jobs and threads do not matter.
     ``toolset`` is from :func:`.toolset.toolset_for`, ``more`` from features.
     """
-    rows = [Material("source", "archive", source_sha256), *_planned(plan), *_found(provisioned)]
+    rows = [
+        Material("source", "archive", source_sha256),
+        *_iter_planned_materials(plan),
+        *_iter_found_materials(provisioned),
+    ]
     if plan.host.existing is not None:
-        rows += _users(plan)
+        rows += _iter_user_materials(plan)
     if toolset:
         rows.append(Material("host", "requested toolset", toolset))
     return Materials.of([*rows, *more])
 
 
-def _planned(plan: BuildPlan) -> Iterator[Material]:
+def _iter_planned_materials(plan: BuildPlan) -> Iterator[Material]:
     """What the plan knows."""
     recipe, tools = plan.recipe, plan.cache.lock.tools
     for name in (name for one in plan.wanted for name in one.uploads):
@@ -103,7 +107,7 @@ def _planned(plan: BuildPlan) -> Iterator[Material]:
         yield Material("wheel", "local version", plan.local_version)
 
 
-def _found(provisioned: ProvisionResult | None) -> Iterator[Material]:
+def _iter_found_materials(provisioned: ProvisionResult | None) -> Iterator[Material]:
     """What no pin says, as it was found on the host."""
     for row in provisioned.resources if provisioned is not None else ():
         if row.kind in THEIRS:
@@ -115,7 +119,7 @@ def _found(provisioned: ProvisionResult | None) -> Iterator[Material]:
             yield Material("found", row.id, "never compared")
 
 
-def _users(plan: BuildPlan) -> Iterator[Material]:
+def _iter_user_materials(plan: BuildPlan) -> Iterator[Material]:
     """Of a host that is used as it is: its user's variables reach the compilers."""
     for name in _COMPILERS:
         if name in os.environ:
@@ -156,7 +160,7 @@ def build_spec(
         spec |= {"local": plan.local_version} if plan.recipe.restamp else {}
         return spec | {"python": plan.building_python} | ({"fixed": layout.fixed} if fixed else {})
     return spec | {
-        "steps": _steps(plan, source_sha256),
+        "steps": _kernel_library_steps(plan, source_sha256),
         "jobs": jobs,
         "root": layout.join(layout.compile_cache, "libraries"),
         "toolkit": layout.cuda,
@@ -222,7 +226,7 @@ def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str
     return environment_of(plan, jobs, threads) | variables
 
 
-def _steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]:
+def _kernel_library_steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]:
     """How the kernels of a crate become a library, and under which key it is kept."""
     recipe = plan.recipe
     (arch,) = plan.archs.effective.sass

@@ -34,7 +34,7 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
             with disk_errors(target.parent):
                 target.parent.mkdir(exist_ok=True)
             task = progress.add_task(f"fetch {target.name[:40]}", total=row.size)
-            show = partial(_show, partial(progress.update, task))
+            show = partial(_update_progress_bar, partial(progress.update, task))
             there = next(filter(None, (one.had(row, target, name) for one in joined)), "")
             arrived = there or session.get(row.path, target, progress=show)
             progress.remove_task(task)
@@ -44,7 +44,7 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
     return CollectResult(files=tuple(fetched))
 
 
-def _show(update: partial[None], done: int, total: int) -> None:
+def _update_progress_bar(update: partial[None], done: int, total: int) -> None:
     update(completed=done, total=total)
 
 

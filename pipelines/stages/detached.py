@@ -315,7 +315,7 @@ class Job:
                 hint="Finished units are kept; the same command continues with them.",
             )
         if error := ended.result.get("error"):
-            raise_remote(self.host, _failure(self.host, error))
+            raise_remote(self.host, _parse_job_failure(self.host, error))
         return ended.result
 
 
@@ -331,7 +331,7 @@ class _Raised(BaseModel):
     path: str | None = None
 
 
-def _failure(host: str, data: object) -> Failure:
+def _parse_job_failure(host: str, data: object) -> Failure:
     try:
         one = _Raised.model_validate(data)
     except ValidationError:

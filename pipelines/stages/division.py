@@ -88,7 +88,7 @@ class Division(BuildHooks):
             places.setdefault(one.sha256, [layout.join(folder, one.sha256)])
             if owner.target.host == host:  # it was compiled there
                 places[one.sha256].append(one.path)
-        there = set(_whole(session, places))
+        there = set(_iter_intact_objects(session, places))
         paths = {sha: next((p for p in known if p in there), "") for sha, known in places.items()}
         files_here = {one.sha256: (owner.path(one), one) for owner, one in self._objects.values()}
         missing = {sha: files_here[sha] for sha, path in paths.items() if not path}
@@ -188,7 +188,7 @@ def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, UnitObject]
                     "the one that you trust less.",
                 )
     _require_read_alike(found)
-    _tell(found, objects)
+    _report_missing_objects(found, objects)
     return objects
 
 
@@ -207,7 +207,7 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
                 )
 
 
-def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
+def _report_missing_objects(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
     every = found[0].made.units
     missing = [safe(unit.source, 120) for unit in every if unit.id not in objects]
     if missing:
@@ -219,7 +219,7 @@ def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
         )
 
 
-def _whole(session: LiveSession, places: Mapping[str, list[str]]) -> Iterator[str]:
+def _iter_intact_objects(session: LiveSession, places: Mapping[str, list[str]]) -> Iterator[str]:
     rows = [
         remote_objects.Expected(path=path, sha256=sha) for sha, ps in places.items() for path in ps
     ]

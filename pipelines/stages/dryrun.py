@@ -175,7 +175,7 @@ class _Look:
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)
-        return f"{job}: {_REUSED[now.state if not _failed(now) else 'failed']}"
+        return f"{job}: {_REUSED[now.state if not _has_job_failed(now) else 'failed']}"
 
     def _cost(self, *, asked: bool) -> str:
         archs, cost = self.plan.archs.effective, cost_of(self.plan)
@@ -208,7 +208,7 @@ _REUSED = {
 }
 
 
-def _failed(now: State) -> bool:
+def _has_job_failed(now: State) -> bool:
     """Whether it has ended without what a build takes."""
     ended = now.result
     return ended is not None and (ended.cancelled or ended.result.get("exit") != 0)

@@ -178,7 +178,7 @@ def order(plan: BuildPlan, *, companions: Iterable[str], script: str | None) -> 
     """The plan with all that was asked for; :class:`ConfigError` for what cannot be."""
     assert plan.given is not None  # noqa: S101 - whoever calls has looked
     given = with_companions(plan.given, companions, script)
-    refuse_incompatible(given, plan.target.python, _platforms(plan))
+    refuse_incompatible(given, plan.target.python, _host_platform_tags(plan))
     suite_of_given(given.script)
     return replace(plan, given=given)
 
@@ -196,22 +196,25 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
         own, closure, notes = _closed(plan, given)
         for note in notes:
             say(note, "yellow")
-        rest = [one for one in closure.offers if not _is_of(one, given)]
+        rest = [one for one in closure.offers if not _is_requested_wheel(one, given)]
         total = sum(one.size or 0 for one in rest)
         size = f", {units.size(total)}" if total else ""  # a directory of wheels states none
         say(f"and {units.counted(len(rest), 'wheel')} that it needs{size}")
         fetched = fetch_all(rest, plan.cache)
         kept = _into_run(plan, log, own)
-        origin = f"{_GIVEN}: {own.file} from {_place(given, own)}, sha256 {own.sha256}"
+        origin = f"{_GIVEN}: {own.file} from {_wheel_origin(given, own)}, sha256 {own.sha256}"
         say(origin)
     log.run.note(origin=origin)
     return log.keep(
         PrebuiltResult(
             origin=origin,
-            taken=_row(given, kept, own),
+            taken=_external_file_entry(given, kept, own),
             company=Dependencies(
-                packages=tuple(_row(given, _kept(plan, one), one) for one in fetched),
-                libraries=tuple(dict.fromkeys(_found(plan, given, fetched))),
+                packages=tuple(
+                    _external_file_entry(given, _cached_wheel_path(plan, one), one)
+                    for one in fetched
+                ),
+                libraries=tuple(dict.fromkeys(_companion_library_folders(plan, given, fetched))),
                 companions=given.companions,
                 notes=tuple(notes),
             ),
@@ -219,17 +222,19 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
     )
 
 
-def _kept(plan: BuildPlan, offer: Offer) -> Path:
+def _cached_wheel_path(plan: BuildPlan, offer: Offer) -> Path:
     """Where a wheel that was fetched is."""
     return plan.cache.place(offer.file, str(offer.sha256))
 
 
-def _found(plan: BuildPlan, given: ExternalWheel, fetched: Iterable[Offer]) -> Iterator[str]:
+def _companion_library_folders(
+    plan: BuildPlan, given: ExternalWheel, fetched: Iterable[Offer]
+) -> Iterator[str]:
     """The directories, below site-packages, with libraries of what --with names."""
     named = {canonicalize_name(Requirement(text).name) for text in given.companions}
     for one in fetched:
         if parse_wheel_filename(one.file)[0] in named:
-            yield from _library_folders(_kept(plan, one))
+            yield from _library_folders(_cached_wheel_path(plan, one))
 
 
 def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list[str]]:
@@ -238,14 +243,14 @@ def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list
     if given.place:
         own = _file_of(plan, given)
         extras = f"[{','.join(given.extras)}]" if given.extras else ""
-        wanted = f"{given.name}{extras} @ {_kept(plan, own).as_uri()}"
+        wanted = f"{given.name}{extras} @ {_cached_wheel_path(plan, own).as_uri()}"
     pins, folders = tools_of(plan)
     limits = list(_limits(plan, given))
     house = plan.cache.wheelhouse
     closure = resolve_closure(
         [wanted, *given.companions, *pins],
         python=plan.target.python,
-        platforms=_platforms(plan),
+        platforms=_host_platform_tags(plan),
         executable="" if plan.host.existing is None else plan.host.executable,
         limits=[f"{one.project}<{one.below}" for one in limits],
         folders=[*folders, *([house] if house else [])],
@@ -253,7 +258,7 @@ def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list
     )
     if own is None:
         own = fetch_all([_chosen(closure, given)], plan.cache)[0]
-        _require_zip(_kept(plan, own))
+        _require_zip(_cached_wheel_path(plan, own))
     names = {parse_wheel_filename(one.file)[0] for one in closure.offers}
     found = str(parse_wheel_filename(own.file)[1])
     notes = [f"{one.project}<{one.below}: {one.why}" for one in limits if one.project in names]
@@ -264,7 +269,7 @@ def _closed(plan: BuildPlan, given: ExternalWheel) -> tuple[Offer, Closure, list
 
 def _chosen(closure: Closure, given: ExternalWheel) -> Offer:
     """The one wheel of it that was asked for: of that project, and of that release."""
-    found = [one for one in closure.offers if _is_of(one, given)]
+    found = [one for one in closure.offers if _is_requested_wheel(one, given)]
     versions = [parse_wheel_filename(one.file)[1] for one in found]
     asked = Version(given.version)
     if len(versions) != 1 or asked not in (versions[0], Version(versions[0].public)):
@@ -301,7 +306,7 @@ def _file_of(plan: BuildPlan, given: ExternalWheel) -> Offer:
         file = Path(given.place).name
         _require_zip(Path(given.place))
         (own,) = fetch_all([Offer(file, given.place)], plan.cache)
-    _require_zip(_kept(plan, own))
+    _require_zip(_cached_wheel_path(plan, own))
     return own
 
 
@@ -316,33 +321,33 @@ def _require_zip(path: Path) -> None:
         ) from None
 
 
-def _is_of(offer: Offer, given: ExternalWheel) -> bool:
+def _is_requested_wheel(offer: Offer, given: ExternalWheel) -> bool:
     return parse_wheel_filename(offer.file)[0] == given.name
 
 
-def _platforms(plan: BuildPlan) -> tuple[str, ...]:
+def _host_platform_tags(plan: BuildPlan) -> tuple[str, ...]:
     return platforms_of(windows=plan.host.capabilities.windows)
 
 
-def _host(offer: Offer) -> str:
+def _offer_hostname(offer: Offer) -> str:
     """Of its address, without anything that may be a password; empty for a file of this machine."""
     return urlsplit(offer.place).hostname or "" if "://" in offer.place else ""
 
 
-def _place(given: ExternalWheel, offer: Offer) -> str:
+def _wheel_origin(given: ExternalWheel, offer: Offer) -> str:
     """Where the wheel itself is from."""
     asked = line(given.requested, 300)
-    host = _host(offer) or ("" if given.place else "this machine")
+    host = _offer_hostname(offer) or ("" if given.place else "this machine")
     return f"{host} ({asked})" if host else asked
 
 
-def _row(given: ExternalWheel, kept: Path, offer: Offer) -> PrebuiltFile:
-    own, host = _is_of(offer, given), _host(offer)
+def _external_file_entry(given: ExternalWheel, kept: Path, offer: Offer) -> PrebuiltFile:
+    own, host = _is_requested_wheel(offer, given), _offer_hostname(offer)
     # Nothing states the hash of a local file: it is computed from the file itself.
     stated = given.stated if own and given.place else offer.sha256 if host else None
     return PrebuiltFile(
         file=kept.name,
-        place=_place(given, offer) if own else host or "this machine",
+        place=_wheel_origin(given, offer) if own else host or "this machine",
         sha256=str(offer.sha256),
         stated=stated or None,
     )
@@ -351,7 +356,7 @@ def _row(given: ExternalWheel, kept: Path, offer: Offer) -> PrebuiltFile:
 def _into_run(plan: BuildPlan, log: StageLog, own: Offer) -> Path:
     folder = log.run.path / "wheels"
     with disk_errors(folder), whole(folder / own.file) as part:
-        shutil.copyfile(_kept(plan, own), part)
+        shutil.copyfile(_cached_wheel_path(plan, own), part)
     return folder / own.file
 
 
@@ -372,7 +377,7 @@ def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -
         log.run.path / "wheels" / taken.taken.file,
         taken.taken.sha256,
         Installation(
-            plan.target.python, _platforms(plan), tuple(library_names(plan, taken.company))
+            plan.target.python, _host_platform_tags(plan), tuple(library_names(plan, taken.company))
         ),
     )
     log.keep(AuditResult(files=(one,)))

@@ -169,7 +169,7 @@ Kind = TypeVar("Kind", bound=Hooks)
 _Asked = Callable[[BuildPlan], bool]
 
 
-def _any(_: BuildPlan) -> bool:
+def _is_always_enabled(_: BuildPlan) -> bool:
     return True
 
 
@@ -181,7 +181,7 @@ def _reproducible(plan: BuildPlan) -> bool:
     return plan.recipe.reproducible
 
 
-def _divided(plan: BuildPlan) -> bool:
+def _is_divided_build(plan: BuildPlan) -> bool:
     return plan.divided
 
 
@@ -196,16 +196,16 @@ def _external(plan: BuildPlan) -> bool:
 #: The hooks of a stage -> the features that join it, in this order, and which plans ask for each.
 FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
     RunHooks: (
-        ("pipelines.stages.objects:Linking", _divided),
+        ("pipelines.stages.objects:Linking", _is_divided_build),
         ("pipelines.stages.prebuilt:Taking", _prebuilt),
     ),
     SpecHooks: (("pipelines.stages.reproducible:Reproducible", _reproducible),),
     BuildHooks: (
         ("pipelines.publish.provenance.bill:Bill", _builds_wheel),
-        ("pipelines.stages.division:Division", _divided),
-        ("pipelines.stages.retry:Healing", _any),
+        ("pipelines.stages.division:Division", _is_divided_build),
+        ("pipelines.stages.retry:Healing", _is_always_enabled),
     ),
-    CollectHooks: (("pipelines.stages.objects:Objects", _divided),),
+    CollectHooks: (("pipelines.stages.objects:Objects", _is_divided_build),),
     AuditHooks: (
         ("pipelines.stages.given:AuditGiven", _external),
         ("pipelines.stages.prebuilt:AuditTaken", _prebuilt),
@@ -213,7 +213,7 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
     ),
     SuiteHooks: (
         ("pipelines.stages.given:WithCompany", _external),
-        ("pipelines.stages.bridged:Bridged", _any),
+        ("pipelines.stages.bridged:Bridged", _is_always_enabled),
     ),
 }
 

@@ -25,13 +25,13 @@ _COLOURS = {"running": "green", "ended": "", "lost": "yellow", "cancelled": "yel
 
 def show(line: Line) -> None:
     """Print the host's jobs as a table, the latest first."""
-    jobs = _jobs(line)
+    jobs = _valid_host_jobs(line)
     if not jobs:
         why = unmade(line.plan.host)
         say(f"no jobs on {line.plan.host.name}{why and f': {why}'}")
         return
     spare = ("way", "try", "started", "took")
-    if without := print_columns(console, [_row(job) for job in jobs], spare=spare):
+    if without := print_columns(console, [_job_table_row(job) for job in jobs], spare=spare):
         say(f"Columns hidden to fit: {', '.join(without)} (see --json).", "dim")
 
 
@@ -49,11 +49,11 @@ def as_json(line: Line) -> dict[str, Any]:
     return {
         "schema": 1,
         "host": line.plan.host.name,
-        "jobs": [_fields(job) for job in _jobs(line)],
+        "jobs": [_job_json(job) for job in _valid_host_jobs(line)],
     }
 
 
-def _fields(job: Listed) -> dict[str, Any]:
+def _job_json(job: Listed) -> dict[str, Any]:
     end = job.result
     code = end.result.get("exit") if end and not end.cancelled else None
     return {
@@ -72,7 +72,7 @@ def _fields(job: Listed) -> dict[str, Any]:
 
 def follow(line: Line, name: str) -> None:
     """Print a job's log from its beginning until it ends; leaving does not end the job."""
-    job = _find(line, name)
+    job = _find_job_by_prefix(line, name)
     items = line.session.stream(
         remote_follow.follow, directory=job.directory, attempt=job.attempt, offset=0
     )
@@ -86,7 +86,7 @@ def follow(line: Line, name: str) -> None:
 
 def cancel(line: Line, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
-    job = _find(line, name)
+    job = _find_job_by_prefix(line, name)
     answer = line.session.call(remote_follow.cancel, directory=job.directory)
     now = checked(line.plan.host.name, answer, State)
     if now.state == "running":
@@ -99,7 +99,7 @@ def cancel(line: Line, name: str) -> None:
 
 def running(line: Line) -> list[str]:
     """The running jobs: id and purpose; :class:`HostError` if one cannot be read."""
-    jobs = [checked(line.plan.host.name, job, Listed) for job in _listed(line)]
+    jobs = [checked(line.plan.host.name, job, Listed) for job in _query_host_jobs(line)]
     return [
         " ".join(safe(f"{job.id} {job.title}", 80).split())
         for job in jobs
@@ -107,16 +107,16 @@ def running(line: Line) -> list[str]:
     ]
 
 
-def _listed(line: Line) -> list[store.Listed]:
+def _query_host_jobs(line: Line) -> list[store.Listed]:
     line.plan.host.inspect_only()
     if unmade(line.plan.host):
         return []
     return line.session.call(store.listed, root=line.plan.layout.build_root)
 
 
-def _jobs(line: Line) -> list[Listed]:
+def _valid_host_jobs(line: Line) -> list[Listed]:
     jobs = []
-    for job in _listed(line):
+    for job in _query_host_jobs(line):
         try:
             jobs.append(checked(line.plan.host.name, job, Listed))
         except HostError as error:  # one does not hide the others
@@ -124,9 +124,9 @@ def _jobs(line: Line) -> list[Listed]:
     return jobs
 
 
-def _find(line: Line, name: str) -> Listed:
+def _find_job_by_prefix(line: Line, name: str) -> Listed:
     """The job whose id begins with ``name``, or :class:`ConfigError` with the ones there are."""
-    jobs = _jobs(line)
+    jobs = _valid_host_jobs(line)
     found = [job for job in jobs if name and job.id.startswith(name)]
     if len(found) == 1:
         return found[0]
@@ -145,7 +145,7 @@ def _word(job: State) -> str:
     return job.state if code is None else safe(f"{job.state}, exit {code}", 40)
 
 
-def _row(job: Listed) -> dict[str, str]:
+def _job_table_row(job: Listed) -> dict[str, str]:
     """As markup, by column."""
     word = _word(job)
     style = _COLOURS.get(re.split(r"\W", word)[0])
@@ -153,17 +153,17 @@ def _row(job: Listed) -> dict[str, str]:
     known = job.started > 0
     begun = time.strftime("%m-%d %H:%M", time.localtime(job.started)) if known else ""
     return {
-        "job": _text(job.id),
+        "job": _escape_job_text(job.id),
         # A smoke suite is called as its run is, which begins with its time: there is a column.
-        "what": _text(re.sub(r"^\d{8}-\d{6}-", "", job.title)),
+        "what": _escape_job_text(re.sub(r"^\d{8}-\d{6}-", "", job.title)),
         "state": f"[{style}]{escape(word)}[/]" if style else escape(word),
         "try": str(job.attempt),
         "started": begun,
         "took": units.elapsed(ended - job.started) if known else "",
-        "way": _text(job.way),
+        "way": _escape_job_text(job.way),
     }
 
 
-def _text(value: str) -> str:
+def _escape_job_text(value: str) -> str:
     """A word of the host's, in one line, never markup."""
     return escape(" ".join(safe(value, 48).split()))

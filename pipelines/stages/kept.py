@@ -138,7 +138,7 @@ def _here(line: Line) -> Iterator[CacheEntry]:
             wanted |= {cache_key(recipe) or ""}
             if isinstance(recipe.source, FileSource):
                 pinned[recipe.source.sha256] = recipe.source.file
-    for path in _folders(cache.root / "downloads"):
+    for path in _sorted_subfolders(cache.root / "downloads"):
         file = path / pinned.get(path.name, "")
         wrong = damage(file, path.name) if file.is_file() else ""
         yield CacheEntry("downloads", path, path.name in wanted, wrong)
@@ -147,7 +147,7 @@ def _here(line: Line) -> Iterator[CacheEntry]:
     yield from line.plan.host.cache_entries()
 
 
-def _folders(path: Path) -> list[Path]:
+def _sorted_subfolders(path: Path) -> list[Path]:
     return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
 
 

@@ -47,7 +47,7 @@ REMADE = 3
 Result = TypeVar("Result")
 
 
-def _stage(name: str) -> Stage:
+def _lazy_stage(name: str) -> Stage:
     """The function of that name in the module of that name, which is imported when it runs."""
 
     def run(session: LiveSession, plan: BuildPlan, log: StageLog) -> StageResult:
@@ -59,7 +59,7 @@ def _stage(name: str) -> Stage:
 
 
 #: The way through, in order. ``invoke build`` goes as far as the audit, ``invoke test`` to the end.
-LINE = tuple(map(_stage, ("provision", "build", "collect", "audit", "test")))
+LINE = tuple(map(_lazy_stage, ("provision", "build", "collect", "audit", "test")))
 PROVISION, BUILD, COLLECT, AUDIT, TEST = LINE
 
 

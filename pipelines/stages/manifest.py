@@ -77,9 +77,9 @@ def manifest_of(run: Run) -> dict[str, Any]:
     built = run.result(BuildResult) or BuildResult(job="", directory="", jobs=0)
     known = {one.file: one.sha256 for one in audited.files}
     kept = [*sorted((run.path / "wheels").glob("*.whl")), *sorted((run.path / "library").glob("*"))]
-    rows = [_row(path, run.path, known.get(path.name)) for path in kept]
+    rows = [_manifest_file_entry(path, run.path, known.get(path.name)) for path in kept]
     others = [run.path / name for name in _NAMES] + sorted(run.path.glob("smoke-torch*.xml"))
-    rows += [_row(path, run.path) for path in others if path.is_file()]
+    rows += [_manifest_file_entry(path, run.path) for path in others if path.is_file()]
     stages = run.stages()
     ends = {one.name: one.started + (one.seconds or 0) for one in stages.values()}
     done = [ends[name] for name in (BuildResult.stage, AuditResult.stage) if name in ends]
@@ -89,7 +89,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
         "serial": int(max(ends.values(), default=0) * 1000),
         "run": facts.run,
         "started": facts.created or None,
-        "finished": _time(max(done)) if done else None,
+        "finished": _utc_timestamp(max(done)) if done else None,
         "publishable": facts.publishable,
         "sealers": sorted({*run.sealers.values()}),
         "inputs": facts.target.values()
@@ -102,7 +102,7 @@ def manifest_of(run: Run) -> dict[str, Any]:
             "reproducible": "fixed place" in built.materials.root,
             "materials": built.materials.model_dump(),
         },
-        "toolset": {"asked": facts.toolset or None, "found": _toolsets(audited)},
+        "toolset": {"asked": facts.toolset or None, "found": _audited_toolsets(audited)},
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
         "evidence": evidence_of(facts, run.result(SmokeResult)),
         "tools": {name: tool.model_dump() for name, tool in sorted(facts.tools.items())},
@@ -112,13 +112,13 @@ def manifest_of(run: Run) -> dict[str, Any]:
         "sboms": {one.file: one.sboms for one in audited.files if one.sboms},
     }
     if built.divided is not None:
-        manifest["divided"] = _divided(built.divided)
+        manifest["divided"] = _shard_summary(built.divided)
     if (rebuilt := run.result(RebuildResult)) is not None and rebuilt.compared is not None:
         manifest["rebuilt"] = rebuilt.compared.model_dump(mode="json")
     return manifest
 
 
-def _divided(made: ShardsResult) -> dict[str, Any]:
+def _shard_summary(made: ShardsResult) -> dict[str, Any]:
     """How many of the wheel's compile units which host compiled, and with which programs."""
     return {
         "share": made.share or None,
@@ -129,11 +129,11 @@ def _divided(made: ShardsResult) -> dict[str, Any]:
     }
 
 
-def _time(seconds: float) -> str:
+def _utc_timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def _toolsets(audited: AuditResult) -> list[str]:
+def _audited_toolsets(audited: AuditResult) -> list[str]:
     """The tool sets that the wheels themselves tell; of what was not read there is none."""
     return sorted({tool for file in audited.files for tool in values_of(file.checks, "toolset")})
 
@@ -146,7 +146,7 @@ def print_files(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _row(path: Path, root: Path, audited: str | None = None) -> dict[str, Any]:
+def _manifest_file_entry(path: Path, root: Path, audited: str | None = None) -> dict[str, Any]:
     found = sha256_of(path)
     if audited not in (None, found):
         raise AuditError(

@@ -80,9 +80,9 @@ class Matrix:
                 cell.error = error
                 self._unreported = True
                 print_error(error)
-            self._leave(cell, lost=_lost(cell))
+            self._leave(cell, lost=_is_host_unreachable(cell))
             if cell.line.begun or cell.error is not None:
-                say(f"{place}: {_outcome(cell)}", "red" if cell.error else "green")
+                say(f"{place}: {_cell_outcome(cell)}", "red" if cell.error else "green")
 
     def _take(self, cell: Cell, step: Callable[[Line], object]) -> None:
         line = cell.line
@@ -179,7 +179,7 @@ def write_together(folder: Path, runs: Sequence[Run], others: Sequence[Cell] = (
     return page
 
 
-def _lost(cell: Cell) -> bool:
+def _is_host_unreachable(cell: Cell) -> bool:
     """Whether its host cannot be reached any more; where it is not sure, that is tried."""
     if not isinstance(cell.error, HostError) or isinstance(cell.error, AuthError):
         return isinstance(cell.error, AuthError)  # not tried again: accounts are locked for that
@@ -202,7 +202,7 @@ def _not_begun(cell: Cell) -> NotBegun:
     )
 
 
-def _outcome(cell: Cell) -> str:
+def _cell_outcome(cell: Cell) -> str:
     if not cell.line.begun:
         return f"{cell.error.title} error" if cell.error else ""
     run = cell.line.run

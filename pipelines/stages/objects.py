@@ -145,7 +145,7 @@ def require_same(
                 hint="Compile the shard again on a host with the same toolchain, or link there.",
             )
         first = first or one
-        if (mine := _units(one)) != (known := _units(first)):
+        if (mine := _describe_compile_units(one)) != (known := _describe_compile_units(first)):
             raise AuditError(
                 f"{one.name} has different compile units from {first.name}:\n"
                 + few(differing(mine, known), "\n"),
@@ -159,5 +159,5 @@ def _with_compilers(materials: Materials, compilers: Mapping[str, str]) -> Mater
     return Materials.of([*materials.rows(), *rows])
 
 
-def _units(one: Lender) -> dict[str, str]:
+def _describe_compile_units(one: Lender) -> dict[str, str]:
     return {unit.id: f"{unit.source} -> {unit.output} by {unit.command}" for unit in one.made.units}

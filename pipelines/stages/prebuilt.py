@@ -53,7 +53,7 @@ class AuditTaken(AuditHooks):
             return None
         wheel = log.run.path / "wheels" / taken.taken.file
         stated = Offer(taken.taken.file, str(wheel), taken.taken.sha256)
-        return examine(wheel, stated, self.plan.target, _platforms(self.plan))
+        return examine(wheel, stated, self.plan.target, _prebuilt_platform_tags(self.plan))
 
 
 def skip(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:
@@ -70,12 +70,12 @@ def take_prebuilt(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltRes
     With ``strategy: prebuilt``: :class:`ConfigError` or :class:`AuditError` if there is none.
     """
     look = partial(offers_of, offline=plan.cache.offline)
-    decision = decide(plan.recipe, plan.target, platforms=_platforms(plan), look=look)
+    decision = decide(plan.recipe, plan.target, platforms=_prebuilt_platform_tags(plan), look=look)
     refused: dict[str, str] = {}
     last: PipelineError | None = None
-    for offer in _offers(decision):
+    for offer in _iter_decision_offers(decision):
         try:
-            wheel = _take(plan, log.run, offer)
+            wheel = _adopt_prebuilt_wheel(plan, log.run, offer)
         except (AuditError, LockError) as error:
             say(f"not used: {error.message}", "yellow")
             refused[offer.file], last = safe(error.message, 500), error
@@ -111,17 +111,17 @@ def _taken(
     return log.keep(PrebuiltResult(origin=origin, taken=taken, refused=refused))
 
 
-def _platforms(plan: BuildPlan) -> tuple[str, ...]:
+def _prebuilt_platform_tags(plan: BuildPlan) -> tuple[str, ...]:
     return platforms_of(windows=plan.host.capabilities.windows)
 
 
-def _offers(decision: Decision) -> Iterator[Offer]:
+def _iter_decision_offers(decision: Decision) -> Iterator[Offer]:
     if decision.offer is not None:
         yield decision.offer
         yield from decision.others
 
 
-def _take(plan: BuildPlan, run: Run, offer: Offer) -> Path:
+def _adopt_prebuilt_wheel(plan: BuildPlan, run: Run, offer: Offer) -> Path:
     """The wheel in the run, after every check on the very file that is kept."""
     say(f"checking {offer.file} from {offer.place}")
     source = obtain_offer(offer, plan.cache)
@@ -131,7 +131,7 @@ def _take(plan: BuildPlan, run: Run, offer: Offer) -> Path:
         fetched = waiting / offer.file
         shutil.copyfile(source, fetched)
     try:
-        examine(fetched, offer, plan.target, _platforms(plan))
+        examine(fetched, offer, plan.target, _prebuilt_platform_tags(plan))
         with disk_errors(folder):
             folder.mkdir(exist_ok=True)
             return fetched.replace(folder / offer.file)

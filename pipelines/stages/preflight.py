@@ -22,10 +22,10 @@ def refuse_ungiven(plan: BuildPlan, *, here: bool = True) -> None:
     """
     for finding in plan.refused():
         if finding.failed and (here or finding.source != HERE):
-            raise _refusal(plan, finding)
+            raise _preflight_error(plan, finding)
 
 
-def _refusal(plan: BuildPlan, finding: Finding) -> PipelineError:
+def _preflight_error(plan: BuildPlan, finding: Finding) -> PipelineError:
     hint = f"{finding.hint[:1].upper()}{finding.hint[1:]}"
     if finding.raises != "ConfigError":
         return named(finding.raises)(f"{plan.host.name}: {finding.actual}", hint=f"{hint}.")
@@ -67,7 +67,7 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
     (judged,) = judge(recipe, [cell], ground)
     for finding in judged.findings:
         if finding.failed:
-            raise _refusal(plan, finding)
+            raise _preflight_error(plan, finding)
         say(f"warning: {finding.actual}", style="yellow")
     if unpinned := known_missing(plan.wanted, plan.cache.lock):
         raise plan.cache.lock.not_pinned(unpinned)

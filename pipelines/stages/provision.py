@@ -62,7 +62,7 @@ def provision(
                     rows[number] = _apply(session, plan, wanted, rows[number])
         finally:
             if shown := [row for row in rows if row.changed or not row.ok or detailed()]:
-                console.print(_table(shown))
+                console.print(_provision_result_table(shown))
         changed = sum(row.changed for row in rows)
         seconds = time.monotonic() - began
         say(f"{len(rows)} resources, {changed} changed, {seconds:.1f} s", style="green")
@@ -78,7 +78,7 @@ def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False)
             return
         rows = check(session, _asked(plan, repair=repair))
         if shown := [row for row in rows if not row.ok or detailed()]:
-            console.print(_planned(shown))
+            console.print(_provision_plan_table(shown))
         _refuse_unpinned(plan, plan.wanted, rows)
         differ = sum(not row.ok for row in rows)
         say(f"{len(rows)} resources, {differ} would change", style="green")
@@ -93,7 +93,7 @@ def _asked(plan: BuildPlan, *, repair: bool) -> list[DesiredResource]:
 def check(session: LiveSession, every: list[DesiredResource]) -> list[ResourceResult]:
     """Every wanted resource as it is now: one question to the host."""
     answers = session.call(remote_provision.check_all, specs=[one.spec for one in every])
-    return [_row(one, found) for one, found in zip(every, answers, strict=True)]
+    return [_resource_result(one, found) for one, found in zip(every, answers, strict=True)]
 
 
 def _refuse_unpinned(
@@ -107,7 +107,7 @@ def _refuse_unpinned(
         raise plan.cache.lock.not_pinned(unpinned)
 
 
-def _row(
+def _resource_result(
     wanted: DesiredResource, answer: remote_provision.Row | remote_provision.Outcome
 ) -> ResourceResult:
     values = answer.get("values") or {}
@@ -147,7 +147,7 @@ def _apply(
         if not all(plan.cache.lock.tool(tool).size for tool in fresh):
             _require_space(session, plan, wanted, fresh)  # now all sizes are known
         for tool in fresh:
-            _upload(session, plan, tool, wanted.uploads[tool], show)
+            _upload_pinned_tool(session, plan, tool, wanted.uploads[tool], show)
         sent = {tool: plan.cache.lock.tool(tool).sha256 for tool in tools}
         show(f"apply {wanted.id}", 0, 0)
         try:
@@ -155,17 +155,17 @@ def _apply(
                 remote_provision.apply_one, spec=wanted.spec, marker=plan.layout.marker
             )
         except RemoteError as error:
-            raise _failed(wanted, row, error.message, error.hint) from error
+            raise _resource_change_error(wanted, row, error.message, error.hint) from error
     if answer["error"]:
         logs = _bring_logs(session, plan, wanted, answer["logs"])
-        raise _failed(wanted, row, str(answer["error"]), str(answer["hint"]), logs)
+        raise _resource_change_error(wanted, row, str(answer["error"]), str(answer["hint"]), logs)
     if not answer["ok"]:
         raise ProvisionError(
             f"{wanted.id}: expected {wanted.summary}; after applying it the host still has "
             f"{answer['found']}",
             hint="Something on the host reverts it: a policy, a virus scanner or another user.",
         )
-    now = _row(wanted, answer)
+    now = _resource_result(wanted, answer)
     return now.model_copy(
         update={
             "found": row.found,  # what it was before
@@ -193,7 +193,7 @@ def _require_space(
         )
 
 
-def _failed(
+def _resource_change_error(
     wanted: DesiredResource, row: ResourceResult, why: str, hint: str, logs: Path | None = None
 ) -> ProvisionError:
     where = f"\nLogs: {logs}" if logs else ""
@@ -251,22 +251,24 @@ def _restart(session: LiveSession, wanted: DesiredResource, build_root: str) -> 
 
 def _check_again(session: LiveSession, wanted: DesiredResource) -> ResourceResult:
     (answer,) = session.call(remote_provision.check_all, specs=[wanted.spec])
-    return _row(wanted, answer)
+    return _resource_result(wanted, answer)
 
 
-def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars) -> None:
+def _upload_pinned_tool(
+    session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars
+) -> None:
     """Bring a pinned file to the host."""
     source = plan.cache.fetch(tool)  # here already, and looked at once more
     shown = partial(show, f"upload {tool}")
     session.send(source, target, plan.cache.lock.tool(tool).sha256, progress=shown)
 
 
-def _shown(text: str, limit: int = 2000) -> str:
+def _escape_host_text(text: str, limit: int = 2000) -> str:
     """What a host says, never as markup."""
     return escape(safe(text, limit))
 
 
-def _table(rows: list[ResourceResult]) -> Table:
+def _provision_result_table(rows: list[ResourceResult]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("resource", "wanted", "found", "changed"):
         table.add_column(column, overflow="fold", min_width=_MIN_WIDTH)
@@ -277,15 +279,19 @@ def _table(rows: list[ResourceResult]) -> Table:
             mark = f"[yellow]yes[/yellow] {row.seconds:.1f} s"
         else:
             mark = "[dim]no[/dim]"
-        table.add_row(row.id, _shown(row.wanted), _shown(row.found, 80), mark)
+        table.add_row(row.id, _escape_host_text(row.wanted), _escape_host_text(row.found, 80), mark)
     return table
 
 
-def _planned(rows: list[ResourceResult]) -> Table:
+def _provision_plan_table(rows: list[ResourceResult]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("resource", "found", "would do"):
         table.add_column(column, overflow="fold", min_width=_MIN_WIDTH)
     for row in rows:
-        todo = "[dim]nothing[/dim]" if row.ok else f"[yellow]{_shown(row.plan, 300)}[/yellow]"
-        table.add_row(row.id, _shown(row.found, 80), todo)
+        todo = (
+            "[dim]nothing[/dim]"
+            if row.ok
+            else f"[yellow]{_escape_host_text(row.plan, 300)}[/yellow]"
+        )
+        table.add_row(row.id, _escape_host_text(row.found, 80), todo)
     return table

@@ -77,7 +77,7 @@ def test_there(
                 f"{machine}: ssh or the setup there failed with exit code {code}, see above",
                 hint=f"Nothing was recorded. To check the connection: ssh {machine} true",
             )
-        return _unpack(back, machine, out)
+        return _unpack_remote_run(back, machine, out)
 
 
 def _member(one: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -85,7 +85,7 @@ def _member(one: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if "__pycache__" in one.name else one
 
 
-def _unpack(back: IO[bytes], machine: str, out: Path) -> tuple[Run, SmokeError | None]:
+def _unpack_remote_run(back: IO[bytes], machine: str, out: Path) -> tuple[Run, SmokeError | None]:
     """The run, of regular files with plain names alone."""
     try:
         with tarfile.open(fileobj=back, mode="r:") as archive:

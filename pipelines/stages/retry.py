@@ -53,7 +53,7 @@ def until_healed(settings: Settings, once: Once, log: StageLog, *, alike: bool =
         if change is not None and alike and not _fewer_jobs(change):
             change = None
         if change is None:
-            raise _failed(done, first_error(tried, found), log)
+            raise _explain_build_failure(done, first_error(tried, found), log)
         tried.append(change)
         settings = change.settings
         done = log.keep(done.model_copy(update={"healed": tuple(healed(c) for c in tried)}))
@@ -78,7 +78,7 @@ def _pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:
         yield data
 
 
-def _failed(done: BuildResult, found: Diagnosis | None, log: StageLog) -> BuildError:
+def _explain_build_failure(done: BuildResult, found: Diagnosis | None, log: StageLog) -> BuildError:
     path = log.run.path / "build.log"
     code = f"the build exited with status {done.exit}"
     hint = f"Full log: {path}. Finished units are kept; invoke build continues with them."

@@ -27,16 +27,16 @@ def run_shards(line: Line) -> Path:
     runs: list[str] = []
     try:
         for share in [Share(number, count) for number in range(1, count + 1) if count > 1]:
-            line.plan = replace(plan, share=share, minutes=_left(ends))
+            line.plan = replace(plan, share=share, minutes=_minutes_left(ends))
             runs.append(str(run_build(line)))
             line.tell()
-        line.plan = replace(plan, objects=tuple(runs), minutes=_left(ends))
+        line.plan = replace(plan, objects=tuple(runs), minutes=_minutes_left(ends))
         return run_build(line)
     finally:
         line.plan = plan
 
 
-def _left(ends: float | None) -> float | None:
+def _minutes_left(ends: float | None) -> float | None:
     """Minutes; where there are none left, so few that the next build says so, and keeps its job."""
     return None if ends is None else max((ends - time.monotonic()) / 60, 1 / 60)
 

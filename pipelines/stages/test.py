@@ -100,16 +100,16 @@ def _run_suite(
             error=SmokeError,
         )
         try:
-            done = _judge(session, log, suite, _follow(job, log), plan)
+            done = _judge_suite_report(session, log, suite, _follow_suite(job, log), plan)
         except UnfitHostError:
-            _clean(session, directory)  # once the host is fit, the suite is run again
+            _remove_test_folders(session, directory)  # once the host is fit, the suite is run again
             raise
         except (HostError, KeyboardInterrupt):
             raise  # the suite goes on there: the next time it is taken up
         except BaseException:
-            _clean(session, directory)
+            _remove_test_folders(session, directory)
             raise
-        _clean(session, directory)
+        _remove_test_folders(session, directory)
     return done
 
 
@@ -154,7 +154,7 @@ def suite_spec(
     }
 
 
-def _clean(session: LiveSession, directory: str) -> None:
+def _remove_test_folders(session: LiveSession, directory: str) -> None:
     for folder in (directory, f"{directory}{WHEEL}"):
         session.call(files.remove_tree, path=folder)
 
@@ -214,7 +214,7 @@ class _Ended(BaseModel):
     resets: Annotated[tuple[str, ...], Field(max_length=100)] = ()
 
 
-def _follow(job: Job, log: StageLog) -> _Ended:
+def _follow_suite(job: Job, log: StageLog) -> _Ended:
     tail: list[str] = []
     try:
         with job.log.open("ab") as sink:
@@ -235,17 +235,17 @@ def _follow(job: Job, log: StageLog) -> _Ended:
             f"the smoke test could not be run: {error.message}", hint="Try: invoke provision"
         ) from error
     finally:
-        _keep(log, tail=tuple(tail))
+        _update_smoke_result(log, tail=tuple(tail))
     raise SmokeError("the smoke test ended without a result", hint="Run the command again.")
 
 
-def _keep(log: StageLog, **changes: object) -> SmokeResult:
+def _update_smoke_result(log: StageLog, **changes: object) -> SmokeResult:
     known = log.result
     assert isinstance(known, SmokeResult)  # noqa: S101 - kept before the suite is followed
     return log.keep(known.model_copy(update=changes))
 
 
-def _judge(
+def _judge_suite_report(
     session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, plan: BuildPlan
 ) -> SmokeResult:
     """What its report says of a suite; :class:`SmokeError` unless every case passed.
@@ -253,7 +253,7 @@ def _judge(
     :class:`UnfitHostError` if Windows did not load what was to be tested because it is unsigned.
     """
     gpu = plan.host.gpu_way
-    done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
+    done = _update_smoke_result(log, exit=ended.exit, step=safe(ended.step, 40))
     if ended.resets:
         raise HostError(
             f"{plan.host.name} reset the display driver while the suite ran, twice: "
@@ -308,7 +308,7 @@ def _judge(
             hint="Name your test functions test_*; for examples see docs/own-tests.md.",
         )
     if suite.own and all(case.outcome == "skipped" for case in own):
-        done = _keep(log, instead="skipped")
+        done = _update_smoke_result(log, instead="skipped")
     if done.limits:
         say(done.limits, style="yellow")
     return done
@@ -333,15 +333,15 @@ def _read_report(
     read = read_pytest(report.read_bytes())
     outcomes = Counter(case.outcome for case in read.cases)
     counted = {str(name): count for name, count in outcomes.items()}
-    machine = _machine(read.properties, plan.host.gpu_way)
-    done = _keep(log, report=sha256_of(report), outcomes=counted, **machine)
+    machine = _tested_machine_fields(read.properties, plan.host.gpu_way)
+    done = _update_smoke_result(log, report=sha256_of(report), outcomes=counted, **machine)
     for one in features(SuiteHooks, plan):
-        done = _keep(log, **one.read(read.properties, done))
+        done = _update_smoke_result(log, **one.read(read.properties, done))
     _say_outcomes(read.cases, outcomes)
     return done, read
 
 
-def _machine(properties: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
+def _tested_machine_fields(properties: Mapping[str, str], gpu: GpuWay) -> Mapping[str, object]:
     """What a suite's report says of GPUs and system, as the record has it."""
     found = [
         GpuResult(
@@ -387,10 +387,10 @@ def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
     """What to do about a suite that ended before its report."""
     tail = "\n".join(done.tail)
     if done.step == "install":
-        return _missing(plan, tail)
+        return _missing_requirement_hint(plan, tail)
     if done.step != "pytest":
         return "The Python there could not create an environment. Try again, or: invoke doctor"
-    if absent := _absent(plan, tail):
+    if absent := _missing_module_hint(plan, tail):
         return absent
     if done.exit is not None and (done.exit < 0 or done.exit >= _CRASHED):
         return "Python crashed before the first case. The log is in the JUnit report."
@@ -400,10 +400,10 @@ def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
 def cure_of_cases(plan: BuildPlan, run: Run, text: str) -> str:
     """What to do about what failed cases tell; empty where they tell nothing that is known."""
     known = (one.hint(run, text) for one in features(SuiteHooks, plan))
-    return " ".join(filter(None, (*known, _absent(plan, text))))
+    return " ".join(filter(None, (*known, _missing_module_hint(plan, text))))
 
 
-def _missing(plan: BuildPlan, text: str) -> str:
+def _missing_requirement_hint(plan: BuildPlan, text: str) -> str:
     """The hint for requirements that are not among the wheels that are installed."""
     found = [name for match in _UNFOUND.findall(text) for name in match if name]
     if not found or plan.given is not None:
@@ -412,7 +412,7 @@ def _missing(plan: BuildPlan, text: str) -> str:
     return f"Add it to {shown_file(plan.recipe.name)}: test_requires: [{name}]"
 
 
-def _absent(plan: BuildPlan, text: str) -> str:
+def _missing_module_hint(plan: BuildPlan, text: str) -> str:
     """The hint for a module that the suite imports and its environment does not have."""
     names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
     if not names:

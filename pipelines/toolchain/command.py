@@ -46,7 +46,7 @@ def run_complete(only: str | None = None) -> None:
             with bars() as show:
                 pinned = complete(LOCK_FILE, names, show)
             if pinned:
-                _show(pinned)
+                _print_pinned_tools(pinned)
     finally:
         if CHECKOUT is not None and (stale or made.unpinned):
             sync(load_lock(LOCK_FILE), CHECKOUT)
@@ -67,7 +67,7 @@ def _complete_own(intent: Path, path: Path, names: list[str] | None) -> None:
     if made.unpinned:
         with bars() as show:
             pinned = complete(path, names, show)
-        _show(pinned)
+        _print_pinned_tools(pinned)
     load_lock()  # with what is built in: what speaks against it is said now
     say(f"{path}: {len(made.tools)} tools; read what has changed before it is committed")
 
@@ -127,7 +127,7 @@ def _refuse_stale(lock: ToolchainLock) -> None:
         )
 
 
-def _show(pinned: list[Pinned]) -> None:
+def _print_pinned_tools(pinned: list[Pinned]) -> None:
     lines = [
         {
             "tool": row.tool,

@@ -48,7 +48,9 @@ def generate(
     for tool in lock.tools.values():
         for source in tool.sources:
             pin = pins.setdefault((tool.name, tool.version, source.file), {})
-            said = _said({"sha256": source.sha256, "size": source.size}, ("sha256", "size"))
+            said = _nonempty_values(
+                {"sha256": source.sha256, "size": source.size}, ("sha256", "size")
+            )
             if any(pin.get(key, value) != value for key, value in said.items()):
                 raise LockError(
                     f"the lock has two pins of {source.file} {tool.version}: {pin} and {said}",
@@ -102,7 +104,7 @@ def lock_text(lock: ToolchainLock) -> str:
         "images": {
             name: lock.images[name].model_dump(exclude_none=True) for name in sorted(lock.images)
         },
-        "tools": {id_: _entry(lock.tools[id_]) for id_ in sorted(lock.tools)},
+        "tools": {id_: _lock_entry(lock.tools[id_]) for id_ in sorted(lock.tools)},
     }
     if not lock.images:
         del data["images"]
@@ -110,12 +112,14 @@ def lock_text(lock: ToolchainLock) -> str:
     return _HEAD + body
 
 
-def _entry(tool: Tool) -> dict[str, Any]:
-    made = _said(tool.model_dump(mode="json"), _TOOL)
-    return made | {"sources": [_said(s.model_dump(mode="json"), _SOURCE) for s in tool.sources]}
+def _lock_entry(tool: Tool) -> dict[str, Any]:
+    made = _nonempty_values(tool.model_dump(mode="json"), _TOOL)
+    return made | {
+        "sources": [_nonempty_values(s.model_dump(mode="json"), _SOURCE) for s in tool.sources]
+    }
 
 
-def _said(values: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+def _nonempty_values(values: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: values[key] for key in keys if values[key]}
 
 

@@ -164,7 +164,7 @@ def parse_json(data: Any, place: str) -> IndexPage:
     return IndexPage(tuple(files))
 
 
-def _tags(text: str) -> Iterator[str]:
+def _escape_stray_brackets(text: str) -> Iterator[str]:
     """The page without comments, and without ``<`` outside complete tags.
 
     For every stray ``<`` and every unclosed comment ``HTMLParser`` scans the whole rest of the
@@ -214,7 +214,7 @@ class _Links(HTMLParser):
 def parse_html(text: str, place: str) -> IndexPage:
     """Its links: those below its own directory without a file name are other pages."""
     reader = _Links(place)
-    reader.feed("".join(_tags(text)))
+    reader.feed("".join(_escape_stray_brackets(text)))
     reader.close()
     files = []
     here = urljoin(place, ".")

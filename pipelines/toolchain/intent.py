@@ -34,7 +34,7 @@ _HINT = "The comment at its top describes it."
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 
-def _table(given: Any) -> Any:
+def _normalize_axis(given: Any) -> Any:
     """``"3.12"`` and ``["3.12"]`` as tables without versions."""
     values = given if isinstance(given, list) else [given]
     if all(isinstance(value, str | float) for value in values):
@@ -43,7 +43,7 @@ def _table(given: Any) -> Any:
 
 
 #: What an entry is for -> its version, empty where one version is for all.
-Axis = Annotated[dict[Text, str], BeforeValidator(_table), Field(min_length=1)]
+Axis = Annotated[dict[Text, str], BeforeValidator(_normalize_axis), Field(min_length=1)]
 
 
 class Place(Model):
@@ -58,11 +58,14 @@ class Place(Model):
         """The source of one entry; ``ValueError`` for braces that hold no name of ours."""
         quoted = {name: quote(value, safe="") for name, value in values.items()}
         given = self.model_dump(exclude_none=True)
-        made = {k: _fill(text, quoted if k == "url" else values) for k, text in given.items()}
+        made = {
+            k: _fill_placeholders(text, quoted if k == "url" else values)
+            for k, text in given.items()
+        }
         if "file" not in made and "pypi" in made:
             project, _, version = made["pypi"].partition("==")
             wheel = re.sub(r"[-_.]+", "_", project)
-            made["file"] = _fill(f"{wheel}-{version}-{{tag}}.whl", values)
+            made["file"] = _fill_placeholders(f"{wheel}-{version}-{{tag}}.whl", values)
         elif "file" not in made and "url" in made:
             made["file"] = unquote(made["url"].rpartition("/")[2])
         return Source.model_validate({**made, "sha256": sha256, "size": size})
@@ -122,13 +125,13 @@ class Row(Model):
             if python:
                 values["tags"] = "-".join(python_tags(python))
             if self.tag:
-                values["tag"] = _fill(self.tag, values)
+                values["tag"] = _fill_placeholders(self.tag, values)
             sources = [place.filled(values, self.sha256, self.size) for place in self.sources]
             made = {**shared, **cell, "sources": sources}
-            yield _fill(self.id or _id(cell), values), Tool.model_validate(made)
+            yield _fill_placeholders(self.id or _id(cell), values), Tool.model_validate(made)
 
 
-def _rows(tools: Any) -> Any:
+def _normalize_tool_rows(tools: Any) -> Any:
     """Every tool as a list of rows."""
     if not isinstance(tools, dict):
         return tools
@@ -142,7 +145,7 @@ def _rows(tools: Any) -> Any:
 class Group(Model):
     """Tools, and what those have in common that do not say otherwise."""
 
-    tools: Annotated[dict[Text, list[Row]], BeforeValidator(_rows)]
+    tools: Annotated[dict[Text, list[Row]], BeforeValidator(_normalize_tool_rows)]
     id: Text | None = None
     tag: Text | None = None
     sources: tuple[Place, ...] = ()
@@ -174,8 +177,8 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
     origin: dict[str, str] = {}
     others = (*path.parent.glob(WATCHED), *sorted(path.parent.glob(TOOLKIT)))
     for file in (path, *others):
-        for key, name, row in _read(file).rows():
-            for id_, tool in _entries(file, key, name, row):
+        for key, name, row in _read_intent(file).rows():
+            for id_, tool in _expand_tool_row(file, key, name, row):
                 if id_ in made:
                     raise LockError(
                         f"{file}: {key}: '{id_}' is what {origin[id_]} is called already",
@@ -187,17 +190,17 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
 
 def load_bases(path: Path = INTENT_FILE) -> dict[str, BaseImage]:
     """The images that the lock is to have."""
-    return _read(path).images
+    return _read_intent(path).images
 
 
-def _read(path: Path) -> Intent:
+def _read_intent(path: Path) -> Intent:
     try:
         return Intent.model_validate(read_yaml(path, LockError, _HINT))
     except ValidationError as error:
         raise LockError(explain(path, error, Intent), hint=_HINT) from None
 
 
-def _entries(path: Path, key: str, name: str, row: Row) -> list[tuple[str, Tool]]:
+def _expand_tool_row(path: Path, key: str, name: str, row: Row) -> list[tuple[str, Tool]]:
     try:
         return list(row.entries(name))
     except ValidationError as error:
@@ -221,7 +224,7 @@ def _id(cell: Mapping[str, str]) -> str:
     return "-".join(parts)
 
 
-def _fill(text: str, values: Mapping[str, str]) -> str:
+def _fill_placeholders(text: str, values: Mapping[str, str]) -> str:
     try:
         return text.format_map(values)
     except (KeyError, IndexError, AttributeError, ValueError) as error:

@@ -248,12 +248,12 @@ def _read_lock(path: Path) -> ToolchainLock:
     try:
         stat = path.stat()
     except OSError:
-        return _load(path)  # which says so
-    return _load(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+        return _parse_toolchain_lock(path)  # which says so
+    return _parse_toolchain_lock(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
 
 @lru_cache(maxsize=4)
-def _load(path: Path, _state: tuple[int, ...] = ()) -> ToolchainLock:
+def _parse_toolchain_lock(path: Path, _state: tuple[int, ...] = ()) -> ToolchainLock:
     try:
         return ToolchainLock.model_validate(read_yaml(path, LockError, "Restore it from git."))
     except ValidationError as error:
@@ -362,7 +362,7 @@ class Cache:
             _log.debug("%s: in the cache", name)
         elif self.wheelhouse is not None and (here := self.wheelhouse / tool.file).is_file():
             _log.info("%s: %s from the wheelhouse", name, tool.file)
-            _copy(here, path, tool)
+            _copy_from_wheelhouse(here, path, tool)
         elif self.offline:
             where = f", nor in {self.wheelhouse}" if self.wheelhouse else ""
             state = f"{path} is damaged" if path.is_file() else f"{tool.file} is not in {self.root}"
@@ -376,7 +376,7 @@ class Cache:
         return path
 
 
-def _copy(here: Path, path: Path, tool: Tool) -> None:
+def _copy_from_wheelhouse(here: Path, path: Path, tool: Tool) -> None:
     """Copy a tool's file from the wheelhouse to ``path``, if it is the pinned one."""
     try:
         with whole(path, own_part(path)) as part:

@@ -65,8 +65,8 @@ def complete(
     for number, name in enumerate(wanted, 1):
         try:
             label = f"{number}/{len(wanted)} {name}"
-            found = _found(cache, name, progress and partial(_labelled, progress, label))
-            _record(path, found)
+            found = _pin_tool(cache, name, progress and partial(_labelled, progress, label))
+            _record_pin(path, found)
         except LockError as error:
             failures.append(error.message)
         else:
@@ -85,17 +85,17 @@ def _labelled(progress: FetchProgress, label: str, _: str, done: int, total: int
     progress(label, done, total)
 
 
-def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
+def _pin_tool(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
     """The pins of an unpinned tool; its file is in the cache afterwards."""
     tool = cache.lock.tools[name]
     if tool.sha256:
         kept = cache.place(tool.file, tool.sha256)
         if kept.is_file() and sha256_of(kept) == tool.sha256:
-            return _checked(name, tool, kept, "the download cache")
+            return _check_pins(name, tool, kept, "the download cache")
     found: list[Pinned] = []
 
     def keep(part: Path, source: Source) -> None:
-        checked = _checked(name, tool, part, source.place)
+        checked = _check_pins(name, tool, part, source.place)
         target = cache.place(tool.file, checked.sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
         replace(part, target)
@@ -127,7 +127,7 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
     return found[0]
 
 
-def _checked(name: str, tool: Tool, file: Path, place: str) -> Pinned:
+def _check_pins(name: str, tool: Tool, file: Path, place: str) -> Pinned:
     """The pins of ``file``, which must agree with what the lock knows already."""
     size, sha256 = file.stat().st_size, sha256_of(file)
     if not size:
@@ -139,7 +139,7 @@ def _checked(name: str, tool: Tool, file: Path, place: str) -> Pinned:
     return Pinned(name, tool.version, sha256, size, place)
 
 
-def _record(path: Path, found: Pinned) -> None:
+def _record_pin(path: Path, found: Pinned) -> None:
     """Write what was found into the lock, which is replaced as a whole or not at all."""
     lock = load_lock(path)
     if found.tool not in lock.unpinned:

@@ -195,21 +195,21 @@ def sha256_once(path: Path) -> str:
     have other inodes and times of change.
     """
     note = path.with_name(f".{path.name}.hashed")
-    state = _state(path)
+    state = _file_fingerprint(path)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         data = json.loads(note.read_text("utf-8"))
         if data["state"] == state:
             return str(data["sha256"])
     found, now = sha256_of(path), time.time_ns()
     settled = all(abs(now - moment) > _TICK for moment in state[1:3])
-    if settled and _state(path) == state:
+    if settled and _file_fingerprint(path) == state:
         # a cache that cannot be written is only slower
         with contextlib.suppress(OSError), whole(note, own_part(note)) as part:
             part.write_text(json.dumps({"sha256": found, "state": state}), "utf-8")
     return found
 
 
-def _state(path: Path) -> list[int]:
+def _file_fingerprint(path: Path) -> list[int]:
     """Size, times of change of its bytes and of its entry (ns), inode."""
     found = path.stat()
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]

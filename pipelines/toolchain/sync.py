@@ -46,7 +46,7 @@ def render(lock: ToolchainLock, root: Path) -> dict[Path, str]:
     a tool is missing in the lock or the generated block in the Dockerfile.
     """
     pins = _pins(lock)
-    return {DOCKERFILE: _dockerfile(pins, root / DOCKERFILE), VARIABLES: _variables(pins)}
+    return {DOCKERFILE: _dockerfile(pins, root / DOCKERFILE), VARIABLES: _playbook_variables(pins)}
 
 
 def sync(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
@@ -72,14 +72,14 @@ def stage(cache: Cache, directory: Path, progress: FetchProgress | None = None) 
     for name in WHEELS:
         tool = cache.lock.tool(name)
         target = directory / tool.file
-        if not _same(target, tool):
+        if not _matches_pin(target, tool):
             with whole(target, own_part(target)) as part:
                 shutil.copyfile(cache.fetch(name, progress), part)
         staged.append(target)
     return staged
 
 
-def _same(path: Path, tool: Tool) -> bool:
+def _matches_pin(path: Path, tool: Tool) -> bool:
     try:
         verify(path, tool.sources[0])
     except (OSError, LockError):
@@ -154,22 +154,25 @@ def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
 def _dockerfile(pins: dict[str, Any], path: Path) -> str:
     tools = pins["build_tools"]
     arguments = {
-        "VC_REDIST": _json(pins["vc_redist"]),
-        "VS_BUILDTOOLS": _json(tools["bootstrapper"]),
+        "VC_REDIST": _dockerfile_json(pins["vc_redist"]),
+        "VS_BUILDTOOLS": _dockerfile_json(tools["bootstrapper"]),
         "VS_SIGNER": tools["signer"],
         "VS_PREPARE": " ".join(tools["prepare"]),
         "VS_ARGUMENTS": " `\n".join(tools["arguments"]),
         "VS_COMPONENTS": " `\n".join(tools["components"]),
         "VS_TOOLSET": tools["toolset"],
-        "MINGIT": _json(pins["git"]),
-        "PYTHONS": _json(list(pins["pythons"].values())),
-        "WHEELS": _json(pins["wheels"]),
+        "MINGIT": _dockerfile_json(pins["git"]),
+        "PYTHONS": _dockerfile_json(list(pins["pythons"].values())),
+        "WHEELS": _dockerfile_json(pins["wheels"]),
     }
-    cuda = {f"CUDA_{minor.replace('.', '_')}": _json(row) for minor, row in pins["cuda"].items()}
+    cuda = {
+        f"CUDA_{minor.replace('.', '_')}": _dockerfile_json(row)
+        for minor, row in pins["cuda"].items()
+    }
     block = "".join(f"ARG {n}='{_quotable(v)}'\n" for n, v in (arguments | cuda).items())
     try:
-        text, blocks = _filled(path.read_text("utf-8"), _PINS, block)
-        text, declared = _filled(text, _NAMES, "".join(f"ARG {name}\n" for name in cuda))
+        text, blocks = _refill_blocks(path.read_text("utf-8"), _PINS, block)
+        text, declared = _refill_blocks(text, _NAMES, "".join(f"ARG {name}\n" for name in cuda))
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise LockError(f"{path}: {error}", hint="Restore it from git.") from None
     if blocks != 1 or not declared:
@@ -181,7 +184,7 @@ def _dockerfile(pins: dict[str, Any], path: Path) -> str:
     return text
 
 
-def _filled(text: str, begin: str, body: str) -> tuple[str, int]:
+def _refill_blocks(text: str, begin: str, body: str) -> tuple[str, int]:
     """``text`` with every block from ``begin`` to :data:`_END` refilled; how many there are."""
     made, *blocks = text.split(begin)
     for block in blocks:
@@ -192,7 +195,7 @@ def _filled(text: str, begin: str, body: str) -> tuple[str, int]:
     return made, len(blocks)
 
 
-def _json(value: Any) -> str:
+def _dockerfile_json(value: Any) -> str:
     """One pin a line; the backtick is the Dockerfile's escape character."""
     if isinstance(value, list):
         return "[ `\n" + ", `\n".join(map(json.dumps, value)) + " `\n]"
@@ -216,7 +219,7 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
 
-def _variables(pins: dict[str, Any]) -> str:
+def _playbook_variables(pins: dict[str, Any]) -> str:
     named = {f"toolchain_{key}": value for key, value in pins.items()}
     body = yaml.dump(named, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=1000)
     return _HEADER + str(body)

@@ -29,7 +29,7 @@ def add_toolkit(cuda: str, folder: Path, lock: ToolchainLock) -> Path:
     """
     if not re.fullmatch(r"\d{2}\.\d", cuda):
         raise LockError(f"--cuda {cuda}: expected a release", hint="Such as 13.6.")
-    release, listed = _listed(cuda)
+    release, listed = _fetch_cuda_manifest(cuda)
     if listed.get("release_label") != release:
         raise LockError(f"redistrib_{release}.json is another list", hint="Do not use it.")
     newest = max(lock.toolkits, key=lambda one: [*map(int, one.split("."))])
@@ -56,7 +56,7 @@ def add_toolkit(cuda: str, folder: Path, lock: ToolchainLock) -> Path:
     return path
 
 
-def _listed(cuda: str) -> tuple[str, dict[str, Any]]:
+def _fetch_cuda_manifest(cuda: str) -> tuple[str, dict[str, Any]]:
     """The newest patch of a release, and what NVIDIA lists of it."""
     import requests
 

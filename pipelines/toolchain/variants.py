@@ -107,10 +107,10 @@ class Names:
             return name
         if not named:
             raise unknown_tool(name, {*self.ids, *self.entries})
-        others = sorted(named, key=lambda id_: (_distance(named[id_], asked), id_))
+        others = sorted(named, key=lambda id_: (_axis_distance(named[id_], asked), id_))
         more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         raise LockError(
-            f"toolchain.lock.yaml has no {name} for {_words(target) or 'no cell'}: "
+            f"toolchain.lock.yaml has no {name} for {_describe_target_axes(target) or 'no cell'}: "
             f"there are {', '.join(others[:_NAMED])}{more}",
             hint=f"Ask for one of these, or add the other to {wanted_file()} and type: invoke lock",
         )
@@ -135,20 +135,22 @@ class Names:
         return found
 
 
-def _words(target: Target) -> str:
+def _describe_target_axes(target: Target) -> str:
     """What of it decides between entries."""
     parts = {"CUDA": target.cuda, "torch": target.torch, "Python": target.python}
     return ", ".join(f"{word} {value}" for word, value in parts.items() if value)
 
 
-def _distance(axes: tuple[str | None, ...], asked: tuple[str | None, ...]) -> tuple[int, list[int]]:
+def _axis_distance(
+    axes: tuple[str | None, ...], asked: tuple[str | None, ...]
+) -> tuple[int, list[int]]:
     """How far an entry is from a cell: in how many axes of its own, and how much in each."""
     pairs = zip(axes, asked, strict=True)
-    away = [abs(_number(own) - _number(wanted)) for own, wanted in pairs if own]
+    away = [abs(_release_ordinal(own) - _release_ordinal(wanted)) for own, wanted in pairs if own]
     return sum(map(bool, away)), away
 
 
-def _number(release: str | None) -> int:
+def _release_ordinal(release: str | None) -> int:
     """``3.12`` as 624, so that 3.9 is nearer to 3.10 than to 3.12; 0 without a release.
 
     A Python without the global lock is next to the one with it.

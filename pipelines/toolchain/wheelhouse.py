@@ -101,7 +101,7 @@ def installed_requirements(distribution: str = DISTRIBUTION) -> Iterator[str]:
     if distribution == DISTRIBUTION:
         waiting += [(distribution, extra) for extra in EXTRAS if find_missing(extra) is None]
     for name, extra in waiting:
-        for text in _installed(name).requires or ():
+        for text in _installed_distribution(name).requires or ():
             wanted = Requirement(text)
             if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
                 continue
@@ -111,10 +111,10 @@ def installed_requirements(distribution: str = DISTRIBUTION) -> Iterator[str]:
             ]
             if key not in seen:
                 seen.add(key)
-                yield f"{key}=={_installed(key).version}"
+                yield f"{key}=={_installed_distribution(key).version}"
 
 
-def _installed(name: str) -> metadata.Distribution:
+def _installed_distribution(name: str) -> metadata.Distribution:
     try:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:

@@ -59,7 +59,7 @@ def machine(
     platforms = {tag.platform for tag in _meant(facts, order or installation)}
     machines = {MACHINES[platform] for platform in platforms if platform in MACHINES}
     expected = " or ".join(sorted(map(machine_name, machines))) or "no Windows machine"
-    binaries = [binary for binary in _windows(facts) if machines or binary.module]
+    binaries = [binary for binary in _windows_binaries(facts) if machines or binary.module]
     other = [
         binary for binary in binaries if binary.pe is None or binary.pe.machine not in machines
     ]
@@ -110,7 +110,7 @@ def python_abi(
     known = {tag for tag in tags if python_of(tag)}  # nothing is known of other interpreters
     wrong = []
     for binary in facts.binaries:
-        imports = {*binary.pe.imports, *_late(binary.pe)} if binary.pe else ()
+        imports = {*binary.pe.imports, *_delay_loaded_libraries(binary.pe)} if binary.pe else ()
         reasons = [
             incompatibility(tag, binary.name, imports) for tag in sorted(several or known, key=str)
         ]
@@ -142,7 +142,7 @@ def no_python(facts: WheelFacts, order: Order) -> Iterator[Result]:
 @check("imported-names", "imported symbols", Depth.NAMES)
 def imported_names(facts: WheelFacts) -> Iterator[Result]:
     """Whether the wheel's own DLLs export what its binaries import from them."""
-    if _windows(facts):
+    if _windows_binaries(facts):
         exports = own_exports(facts.binaries)
         yield _looked_up(facts, exports, "exported by the wheel's own DLLs", "warning")
 
@@ -162,11 +162,11 @@ def torch_names(facts: WheelFacts, torches: dict[str, Exports | None]) -> Iterat
 @check("libraries", "libraries", Depth.NAMES)
 def libraries(facts: WheelFacts, installation: Installation | None = None) -> Iterator[Result]:
     """Whether each imported DLL that is not in it comes from a requirement."""
-    if not _windows(facts):
+    if not _windows_binaries(facts):
         return
     read = [binary.pe for binary in facts.binaries if binary.pe]
     imported = {name for pe in read for name in pe.imports}
-    late = {library for pe in read for library in _late(pe)}
+    late = {library for pe in read for library in _delay_loaded_libraries(pe)}
     imported |= late - {name.lower() for name in imported}
     here = [binary.name for binary in facts.binaries]
     missing = absent(imported, [*here, *(installation.files if installation else ())])
@@ -210,7 +210,7 @@ def libraries(facts: WheelFacts, installation: Installation | None = None) -> It
 @check("host-code", "host code")
 def host_code(facts: WheelFacts) -> Iterator[Result]:
     """Whether its x64 functions are intact and find their device code."""
-    if _windows(facts):
+    if _windows_binaries(facts):
         faults = [f"{binary.name}: {why}" for binary in facts.binaries for why in binary.faults]
         expected = "functions intact and linked to their device code"
         yield Result(unless(faults), few(faults) or "intact", expected)
@@ -219,7 +219,7 @@ def host_code(facts: WheelFacts) -> Iterator[Result]:
 @check("binaries-complete", "binaries intact")
 def complete(facts: WheelFacts) -> Iterator[Result]:
     """Whether no file is truncated."""
-    if binaries := _windows(facts):
+    if binaries := _windows_binaries(facts):
         cut = [binary.name for binary in binaries if binary.traces and binary.traces.cut]
         unread = [binary.name for binary in binaries if binary.traces is None]
         level: Level = "error" if cut else unless(unread, "unknown")
@@ -230,7 +230,7 @@ def complete(facts: WheelFacts) -> Iterator[Result]:
 @check("build-paths", "build paths")
 def build_paths(facts: WheelFacts) -> Iterator[Result]:
     """Paths of the build machine."""
-    binaries = _windows(facts)
+    binaries = _windows_binaries(facts)
     if not binaries:
         return
     pdbs = [
@@ -259,7 +259,7 @@ def build_paths(facts: WheelFacts) -> Iterator[Result]:
 @check("signature", "Authenticode")
 def signature(facts: WheelFacts) -> Iterator[Result]:
     """Whether binaries are signed; signatures are not verified."""
-    if binaries := _windows(facts):
+    if binaries := _windows_binaries(facts):
         signed = [binary.name for binary in binaries if binary.traces and binary.traces.signed]
         unread = [binary.name for binary in binaries if binary.traces is None]
         actual = "not read" if unread else "none"
@@ -285,7 +285,7 @@ def _meant(facts: WheelFacts, requested: Order | Installation | None) -> set[Tag
     return (tags.intersection(requested.takes) if requested else set()) or tags
 
 
-def _late(pe: PeFacts) -> set[str]:
+def _delay_loaded_libraries(pe: PeFacts) -> set[str]:
     return {library for library, _ in pe.late or ()}
 
 
@@ -295,7 +295,7 @@ def _some(binaries: tuple[Binary, ...], expected: str) -> Result:
     return Result(unless(not names), names or "none", expected, why)
 
 
-def _windows(facts: WheelFacts) -> list[Binary]:
+def _windows_binaries(facts: WheelFacts) -> list[Binary]:
     return [binary for binary in facts.binaries if not binary.name.endswith(".so")]
 
 

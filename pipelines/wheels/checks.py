@@ -70,15 +70,15 @@ def check_wheel(
     inputs = Inputs(
         facts.binaries, facts.elsewhere, facts, order, kernels, installation, stated, torches
     )
-    return _findings(inputs, policy)
+    return _collect_findings(inputs, policy)
 
 
 def check_library(name: str, data: bytes, ordered: Kernels) -> tuple[Finding, ...]:
     """All findings on the device code of a static library."""
     code = inventory(data)
     binary = Binary(name, code, code=read_code(data, code))
-    return _findings(Inputs((binary,), kernels=ordered), OURS)
+    return _collect_findings(Inputs((binary,), kernels=ordered), OURS)
 
 
-def _findings(inputs: Inputs, policy: Policy) -> tuple[Finding, ...]:
+def _collect_findings(inputs: Inputs, policy: Policy) -> tuple[Finding, ...]:
     return tuple(finding for check in CHECKS for finding in check.run(inputs, policy))

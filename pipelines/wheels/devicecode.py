@@ -87,13 +87,13 @@ def read_code(data: Data, code: Inventory) -> Reading:
         own: dict[str, _Kernels] = {}
         for entry in entries(data, unit):
             try:
-                own[entry.name] = _kernels(entry, _unpacked(data, entry))
+                own[entry.name] = _read_entry_kernels(entry, _decompress_entry(data, entry))
                 read += 1
             except DamagedError as error:
                 damaged.append(f"{entry.name} at {entry.start:#x}: {error}")
             except UnreadError as error:
                 unread.append(f"{entry.name} at {entry.start:#x}: {error}")
-        damaged += _unlike(unit, own)
+        damaged += _find_unrelated_sass(unit, own)
         kernels.update(*(names.called for names in own.values()))
         (coded if any(names.every for names in own.values()) else empty).add(unit.offset)
         relocatable = relocatable or any(names.relocatable for names in own.values())
@@ -109,9 +109,9 @@ def read_file(name: str, data: Data) -> Reading:
     """A file of device code without a container: ``.cubin`` or ``.ptx`` by its name."""
     try:
         if name.lower().endswith(".ptx"):
-            _read_ptx(_bounded(data, 0, len(data)), "", "")
+            _read_ptx(_slice_within_limit(data, 0, len(data)), "", "")
         else:
-            _read_cubin(_bounded(data, 0, len(data)), "")
+            _read_cubin(_slice_within_limit(data, 0, len(data)), "")
     except DamagedError as error:
         return Reading(damaged=(str(error),))
     except UnreadError as error:
@@ -119,7 +119,7 @@ def read_file(name: str, data: Data) -> Reading:
     return Reading(read=1)
 
 
-def _unlike(unit: Container, kernels: dict[str, _Kernels]) -> Iterator[str]:
+def _find_unrelated_sass(unit: Container, kernels: dict[str, _Kernels]) -> Iterator[str]:
     """SASS from another source than the rest of its unit: no function names in common."""
     having = {
         arch: functions.every for arch, functions in kernels.items() if arch.startswith("sm_")
@@ -139,7 +139,7 @@ class _Kernels(NamedTuple):
     relocatable: bool = False
 
 
-def _kernels(entry: Entry, body: bytes) -> _Kernels:
+def _read_entry_kernels(entry: Entry, body: bytes) -> _Kernels:
     """Read one entry, unpacked."""
     if entry.kind == ELF:
         return _read_cubin(body, entry.arch)
@@ -147,24 +147,24 @@ def _kernels(entry: Entry, body: bytes) -> _Kernels:
     return _Kernels()
 
 
-def _bounded(data: Data, start: int, end: int) -> bytes:
+def _slice_within_limit(data: Data, start: int, end: int) -> bytes:
     if end - start > _MOST:
         raise UnreadError(f"{end - start} bytes, more than {_MOST}")
     return data[start:end]
 
 
-def _unpacked(data: Data, entry: Entry) -> bytes:
+def _decompress_entry(data: Data, entry: Entry) -> bytes:
     if entry.kind not in {ELF, PTX}:  # LTO, which nvcc also scrambles
         raise UnreadError("unsupported kind of code")
     packed = entry.flags & (FLAG_LZ4 | FLAG_ZSTD)
     if not packed:
-        return _bounded(data, entry.body, entry.end)
+        return _slice_within_limit(data, entry.body, entry.end)
     padding = entry.end - entry.body - entry.packed
     if not 0 <= padding < _PADDED:
         raise DamagedError(f"{entry.packed} compressed bytes in {entry.end - entry.body}")
     if entry.unpacked > _MOST:
         raise UnreadError(f"it decompresses to {entry.unpacked} bytes, more than {_MOST}")
-    piece = _bounded(data, entry.body, entry.body + entry.packed)
+    piece = _slice_within_limit(data, entry.body, entry.body + entry.packed)
     size, intact = entry.unpacked, True
     try:
         if packed & FLAG_LZ4:
@@ -235,7 +235,7 @@ class _Cubin:
         if names >= len(rows):
             raise DamagedError("its sections have no names")
         texts = bytes(self._section(rows[names]))
-        self.sections = [(_text(texts, row[0]), row) for row in rows]
+        self.sections = [(_string_table_entry(texts, row[0]), row) for row in rows]
         self.names = {name for name, _ in self.sections}
 
     def _piece(self, at: int, size: int) -> memoryview:
@@ -259,10 +259,10 @@ class _Cubin:
             for name, info, other, section, start, size in _SYMBOL.iter_unpack(body):
                 if info & 15 != _FUNCTION:
                     continue
-                called = _text(texts, name)
+                called = _string_table_entry(texts, name)
                 functions.add((section, called))
                 if section < len(bodies) and start + size > self.sections[section][1][3]:
-                    raise DamagedError(f"{_shown(called)} ends outside its section")
+                    raise DamagedError(f"{_printable_symbol_name(called)} ends outside its section")
                 if info >> 4 == _GLOBAL and other & _KERNEL:
                     kernels.add(called)
         for number, ((name, _), body) in enumerate(zip(self.sections, bodies, strict=True)):
@@ -271,10 +271,10 @@ class _Cubin:
             if made and self.arch and made[1].decode() != self.arch:
                 raise DamagedError(f"machine code for sm_{made[1].decode()}")
             if name.startswith(b".nv.info") and not any(body):
-                raise DamagedError(f"{_shown(name)} is empty")
+                raise DamagedError(f"{_printable_symbol_name(name)} is empty")
             if own != name:
                 if (number, own) not in functions or b".nv.info." + own not in self.names:
-                    raise DamagedError(f"{_shown(own)} is not one of its functions")
+                    raise DamagedError(f"{_printable_symbol_name(own)} is not one of its functions")
                 self._require_code(own, bytes(body))
         every = frozenset(name for _, name in functions)
         return _Kernels(frozenset(kernels), every, self.relocatable)
@@ -284,25 +284,25 @@ class _Cubin:
         width, why = self.width, ""
         if not code or len(code) % width:
             why = f"{len(code)} bytes of code"
-        elif any(_filled(code, byte, width) for byte in (b"\0", b"\xff")):
+        elif any(_has_filler_instruction(code, byte, width) for byte in (b"\0", b"\xff")):
             why = "overwritten code"
         elif width == 16:  # noqa: PLR2004
             ends = _opcodes(code, _ENDS)
             last = int.from_bytes(code[-width:][:2], "little") & 0xFFF
             why = "" if ends and last in _LAST else "code without an end"
         if why:
-            raise DamagedError(f"{_shown(name)}: {why}")
+            raise DamagedError(f"{_printable_symbol_name(name)}: {why}")
 
 
-def _shown(name: bytes) -> str:
+def _printable_symbol_name(name: bytes) -> str:
     return name[:60].decode(errors="replace")
 
 
-def _text(texts: bytes, at: int) -> bytes:
+def _string_table_entry(texts: bytes, at: int) -> bytes:
     return texts[at : texts.index(b"\0", at, at + _LONGEST + 1)]
 
 
-def _filled(code: bytes, byte: bytes, width: int) -> bool:
+def _has_filler_instruction(code: bytes, byte: bytes, width: int) -> bool:
     """Whether one of the instructions consists of that byte only."""
     pattern, at = byte * width, code.find(byte * width)
     while at >= 0:

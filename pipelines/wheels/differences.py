@@ -62,11 +62,11 @@ def compare(published: CheckedWheel, rebuilt: CheckedWheel) -> tuple[Verdict, li
         ours = {info.filename: info for info in other.infolist() if not info.is_dir()}
         theirs = {info.filename: info for info in old.infolist() if not info.is_dir()}
         differences = [
-            _difference(n, "", "only in the published one")
+            _bounded_difference(n, "", "only in the published one")
             for n in sorted(theirs.keys() - ours.keys())
         ]
         differences += [
-            _difference(n, "", "only in the rebuilt one")
+            _bounded_difference(n, "", "only in the rebuilt one")
             for n in sorted(ours.keys() - theirs.keys())
         ]
         # RECORD follows from the other files and comes last.
@@ -75,20 +75,24 @@ def compare(published: CheckedWheel, rebuilt: CheckedWheel) -> tuple[Verdict, li
             if _same_member(old, theirs[name], other, ours[name]):
                 continue
             with ExitStack() as stack:
-                first = stack.enter_context(_unpacked(old, theirs[name]))
-                second = stack.enter_context(_unpacked(other, ours[name]))
+                first = stack.enter_context(_open_unpacked_member(old, theirs[name]))
+                second = stack.enter_context(_open_unpacked_member(other, ours[name]))
                 # Bytes between the parts of a binary belong to none of them.
-                rows = list(_explained(name, first, second)) or [("", _all(first, second))]
-            differences += [_difference(name, part, what) for part, what in rows[:_ROWS]]
+                rows = list(_explained(name, first, second)) or [
+                    ("", _compare_whole_files(first, second))
+                ]
+            differences += [_bounded_difference(name, part, what) for part, what in rows[:_ROWS]]
             if len(rows) > _ROWS:
-                differences.append(_difference(name, "", f"and {len(rows) - _ROWS} more"))
+                differences.append(_bounded_difference(name, "", f"and {len(rows) - _ROWS} more"))
         verdict: Verdict = "different" if differences else "repacked"
-        differences += [_difference("", "", what) for what in _archives(old, other)]
-        differences = differences or [_difference("", "", "archive: bytes outside its files")]
+        differences += [_bounded_difference("", "", what) for what in _compare_archives(old, other)]
+        differences = differences or [
+            _bounded_difference("", "", "archive: bytes outside its files")
+        ]
     return verdict, differences
 
 
-def _difference(name: str, part: str, what: str) -> Difference:
+def _bounded_difference(name: str, part: str, what: str) -> Difference:
     return Difference(file=line(name, 200), part=line(part, 100), what=line(what, 300))
 
 
@@ -102,7 +106,7 @@ def _same_member(
 
 
 @contextmanager
-def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Data]:
+def _open_unpacked_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Data]:
     """A file of an archive, unpacked up to its stated size."""
     with TemporaryFile(prefix="wcw-") as file:
         with disk_errors(Path(gettempdir())):
@@ -112,7 +116,7 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Data]
             yield data
 
 
-def _archives(old: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
+def _compare_archives(old: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
     """How the archives themselves differ: order of files, times, modes, compression."""
     first, second = old.infolist(), other.infolist()
     if [info.filename for info in first] != [info.filename for info in second]:
@@ -154,7 +158,7 @@ def _explained(name: str, first: Data, second: Data) -> Iterator[tuple[str, str]
                 yield "", f"{len(texts[0])} lines / {len(texts[1])}"
             if unlike or len(texts[0]) != len(texts[1]):
                 return
-    yield "", _all(first, second)
+    yield "", _compare_whole_files(first, second)
 
 
 def _binaries(first: Data, second: Data) -> Iterator[tuple[str, str]]:
@@ -169,13 +173,13 @@ def _binaries(first: Data, second: Data) -> Iterator[tuple[str, str]]:
             yield name, f"only in the {'published' if name in theirs else 'rebuilt'} one"
             continue
         a, b = theirs[name], ours[name]
-        if difference := _counted(a, b):
+        if difference := _count_differing_bytes(a, b):
             texts = name in _TEXTS and max(a.size, b.size) <= _TEXT
             yield (
                 name,
                 difference + (_strings(a.read(0, a.size), b.read(0, b.size)) if texts else ""),
             )
-    yield from _device(first, second, theirs)
+    yield from _compare_device_code(first, second, theirs)
 
 
 def _strings(first: bytes, second: bytes) -> str:
@@ -199,18 +203,20 @@ def _stamps(first: Data, second: Data) -> Iterator[tuple[str, str]]:
                 stamps.append(int.from_bytes(second[places[name] : places[name] + 4], "little"))
             if len({*stamps}) > 1:
                 hashed = " (a hash, /Brepro)" if theirs.repro else ""
-                yield f"stamp of the {name}", " / ".join(map(_time, stamps)) + hashed
+                yield f"stamp of the {name}", " / ".join(map(_format_pe_timestamp, stamps)) + hashed
         if theirs.pdb() != ours.pdb():
             yield "debug information", f"{line(theirs.pdb(), 120)} / {line(ours.pdb(), 120)}"
     except (ValueError, struct.error):
         return
 
 
-def _time(stamp: int) -> str:
+def _format_pe_timestamp(stamp: int) -> str:
     return f"{stamp:#010x}, {datetime.fromtimestamp(stamp, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _device(first: Data, second: Data, parts: dict[str, _Part]) -> Iterator[tuple[str, str]]:
+def _compare_device_code(
+    first: Data, second: Data, parts: dict[str, _Part]
+) -> Iterator[tuple[str, str]]:
     """Device code, container by container and architecture by architecture."""
     theirs, ours = inventory(first).containers, inventory(second).containers
     if len(theirs) != len(ours):
@@ -224,17 +230,17 @@ def _device(first: Data, second: Data, parts: dict[str, _Part]) -> Iterator[tupl
             continue
         for row, its in zip(one, other, strict=True):
             parts_of = _Part(first, row.start, row.end), _Part(second, its.start, its.end)
-            if difference := _counted(*parts_of):
+            if difference := _count_differing_bytes(*parts_of):
                 where = next((n for n, p in parts.items() if p.start <= row.start < p.end), "")
                 place = f"container {number} of {len(theirs)}, {row.name}"
                 yield place, difference + (f", in {where}" if where else "")
 
 
-def _all(first: Data, second: Data) -> str:
-    return _counted(_Part(first, 0, len(first)), _Part(second, 0, len(second)))
+def _compare_whole_files(first: Data, second: Data) -> str:
+    return _count_differing_bytes(_Part(first, 0, len(first)), _Part(second, 0, len(second)))
 
 
-def _counted(first: _Part, second: _Part) -> str:
+def _count_differing_bytes(first: _Part, second: _Part) -> str:
     """How many bytes differ, and the offset of the first one in the published file; or nothing.
 
     Counting stops after some megabytes with differences.

@@ -198,7 +198,9 @@ def entries(data: Data, container: Container) -> list[Entry]:
     """The entries of a container that :func:`inventory` found in ``data``."""
     _, _, header, size = _CONTAINER.unpack_from(data, container.offset)
     first = container.offset + header
-    return list(_entries(data, first, min(first + size, len(data)), MAX_STEPS, look=False))
+    return list(
+        _iter_container_entries(data, first, min(first + size, len(data)), MAX_STEPS, look=False)
+    )
 
 
 def _container(data: Data, start: int, budget: int) -> tuple[Container | None, int, int]:
@@ -215,7 +217,7 @@ def _container(data: Data, start: int, budget: int) -> tuple[Container | None, i
     if version != _CONTAINER_VERSION or not _CONTAINER.size <= header <= _MAX_HEADER:
         return miss
     end = start + header + size
-    entries = list(_entries(data, start + header, min(end, len(data)), budget))
+    entries = list(_iter_container_entries(data, start + header, min(end, len(data)), budget))
     if not entries and (size == 0 or header != _CONTAINER.size):
         return miss
     last = entries[-1].end if entries else start + header
@@ -231,7 +233,7 @@ def _container(data: Data, start: int, budget: int) -> tuple[Container | None, i
     return container, last, len(entries)
 
 
-def _entries(
+def _iter_container_entries(
     data: Data, position: int, end: int, budget: int, *, look: bool = True
 ) -> Iterator[Entry]:
     """Entries from ``position`` until ``end`` or the first one that makes no sense.
@@ -254,7 +256,7 @@ def _entries(
         made = f"{major}.{minor}" if kind == PTX else ""
         body = position + header
         if kind == ELF and look:
-            made = _release(data, body, following, flags)
+            made = _cubin_cuda_version(data, body, following, flags)
         yield Entry(
             kind, f"{arch}{suffix}", position, body, following, flags, packed, unpacked, made
         )
@@ -262,14 +264,14 @@ def _entries(
         budget -= 1
 
 
-def _release(data: Data, start: int, end: int, flags: int = 0) -> str:
+def _cubin_cuda_version(data: Data, start: int, end: int, flags: int = 0) -> str:
     """The CUDA version that made a cubin, such as ``12.8``; empty if unknown."""
     if flags & (FLAG_LZ4 | FLAG_ZSTD):
         if flags & FLAG_ZSTD:
             cubin = _unpacked_zstd(data[start : min(end, start + _MOST_UNPACKED)])
         else:
-            cubin = _unpacked(data, start, end, _CUBIN.size)
-        return _release(cubin, 0, len(cubin))
+            cubin = _decompress_lz4_prefix(data, start, end, _CUBIN.size)
+        return _cubin_cuda_version(cubin, 0, len(cubin))
     head = data[start : min(end, start + _CUBIN.size)]
     if len(head) < _CUBIN.size:
         return ""
@@ -308,7 +310,7 @@ def _unpacked_zstd(packed: bytes) -> bytes:
     return bytes(unpacked)
 
 
-def _unpacked(data: Data, start: int, end: int, limit: int) -> bytes:
+def _decompress_lz4_prefix(data: Data, start: int, end: int, limit: int) -> bytes:
     """The first bytes of an LZ4 block, at most about ``wanted``; fewer of one that is damaged."""
     out = bytearray()
     while start < end and len(out) < limit:

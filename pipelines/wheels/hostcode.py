@@ -43,7 +43,7 @@ def read_host(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes
     if pe.exports and code.containers and not pe.called:  # others may have data alone
         yield "none of its exports points to code"
     memory = _Memory(pe)
-    yield from _functions(data, pe, memory)
+    yield from _check_function_table(data, pe, memory)
     yield from _handles(data, pe, memory, code)
     if any(section.name == _SEGMENT for section in pe.sections):
         yield from _unnamed(data, pe, code, kernels)
@@ -58,7 +58,7 @@ def _constant(data: Data, section: Section) -> bool:
     return True
 
 
-def _functions(data: Data, pe: PeFacts, memory: _Memory) -> Iterator[str]:
+def _check_function_table(data: Data, pe: PeFacts, memory: _Memory) -> Iterator[str]:
     """Check that each function is in a code section, can be unwound and is not overwritten."""
     address, size = pe.functions
     table = memory.place(address, size)
@@ -86,14 +86,14 @@ def _functions(data: Data, pe: PeFacts, memory: _Memory) -> Iterator[str]:
         yield f"{len(wrong)} of its {len(rows)} functions have no code, as at {wrong[0]:#x}"
     for filler in _FILLERS:
         for section in code:
-            for at in _runs(data, filler, section):
+            for at in _filler_addresses(data, filler, section):
                 row = bisect_right(starts, at) - 1
                 if row >= 0 and at + len(filler) <= rows[row][1]:
                     yield f"the function at {starts[row]:#x} is overwritten"
                     return
 
 
-def _runs(data: Data, filler: bytes, section: Section) -> Iterator[int]:
+def _filler_addresses(data: Data, filler: bytes, section: Section) -> Iterator[int]:
     """Addresses of the filler bytes."""
     at, end = section.at, section.at + section.raw
     while (at := find(data, filler, at, end)) >= 0:

@@ -180,7 +180,7 @@ def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]
         unless(short),
         ", ".join(f"{a} in {have[a]}/{len(units[a])}" for a in short) or compact(counts),
         f"{compact(kernels.archs.sass)} in every container",
-        _where(due, short) if having else "see 'device code'",
+        _locate_missing_archs(due, short) if having else "see 'device code'",
         values=values,
     )
 
@@ -257,7 +257,7 @@ def uncovered(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
     ]
 
 
-def _where(due: dict[str, list[Binary]], short: list[str]) -> str:
+def _locate_missing_archs(due: dict[str, list[Binary]], short: list[str]) -> str:
     """For each missing architecture: binaries and offsets of containers without it."""
     lines = []
     for arch in short:

@@ -50,33 +50,35 @@ def table() -> Table:
     return read_data(_FILE, Table)
 
 
-def _is(name: str, patterns: Iterable[str]) -> bool:
+def _matches_any_pattern(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)
 
 
 def providers(name: str) -> tuple[Library, ...]:
     """The projects that provide a library; several if CUDA versions share its name."""
-    return tuple(row for row in table().libraries if _is(name, row.names))
+    return tuple(row for row in table().libraries if _matches_any_pattern(name, row.names))
 
 
 def brought(name: str, projects: Collection[str]) -> bool:
     """Whether one of these projects, which are not CUDA's, has a library."""
-    return any(row.project in projects and _is(name, row.names) for row in table().others)
+    return any(
+        row.project in projects and _matches_any_pattern(name, row.names) for row in table().others
+    )
 
 
 def compiles(projects: Collection[str]) -> bool:
     """Whether one of these compiles device code when it is used."""
-    return any(_is(one, table().compilers) for one in projects)
+    return any(_matches_any_pattern(one, table().compilers) for one in projects)
 
 
 def is_system_dll(name: str) -> bool:
     """Whether it belongs to Windows, Python or the driver."""
-    return _is(name, table().system)
+    return _matches_any_pattern(name, table().system)
 
 
 def is_torch_dll(name: str) -> bool:
     """Whether it is in a torch wheel, of whatever version."""
-    return _is(name, table().torch)
+    return _matches_any_pattern(name, table().torch)
 
 
 def absent(imported: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:

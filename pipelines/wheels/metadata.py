@@ -154,7 +154,7 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
             file.seek(0)
             return replace(facts, sha256=hashlib.file_digest(file, "sha256").hexdigest())
     except UNREADABLE as error:
-        raise _refuse(path, f"it cannot be read: {error}") from error
+        raise _rejected_file_error(path, f"it cannot be read: {error}") from error
 
 
 def inspect_file(file: BinaryIO, path: Path, size: int, limits: Limits, depth: Depth) -> WheelFacts:
@@ -162,20 +162,22 @@ def inspect_file(file: BinaryIO, path: Path, size: int, limits: Limits, depth: D
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:  # InvalidWheelFilename, InvalidTag
-        raise _refuse(path, f"not the name of a wheel: {error}") from error
+        raise _rejected_file_error(path, f"not the name of a wheel: {error}") from error
     with zipfile.ZipFile(file) as archive:
-        members = _members(path, archive, limits, size)
+        members = _validate_members(path, archive, limits, size)
         info = _dist_info(path, members)
-        text = _text(archive, members, f"{info}/METADATA", path, _SMALLER)
+        text = _read_metadata_text(archive, members, f"{info}/METADATA", path, _SMALLER)
         metadata = HeaderParser().parsestr(text)
-        wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path, _SMALLER))
-        sboms = _sboms(archive, members, info)
+        wheel = HeaderParser().parsestr(
+            _read_metadata_text(archive, members, f"{info}/WHEEL", path, _SMALLER)
+        )
+        sboms = _read_embedded_sboms(archive, members, info)
         alone = all((tag.interpreter[:2], tag.abi) == ("py", "none") for tag in tags)
         if depth is Depth.ALL:
             record, binaries, elsewhere, broken = _contents(path, archive, members, info, alone)
         else:
             record, elsewhere, broken = RecordFacts(), (), ()
-            binaries, depth = _parts(archive, members)
+            binaries, depth = _read_all_binary_headers(archive, members)
         return WheelFacts(
             filename=path.name,
             size=size,
@@ -185,7 +187,7 @@ def inspect_file(file: BinaryIO, path: Path, size: int, limits: Limits, depth: D
             tags=tuple(sorted(map(str, tags))),
             metadata_name=metadata.get("Name", ""),
             metadata_version=metadata.get("Version", ""),
-            wheel_tags=_tags(wheel.get_all("Tag", [])),
+            wheel_tags=_expand_wheel_tags(wheel.get_all("Tag", [])),
             dist_info=info,
             record=record,
             elsewhere=elsewhere,
@@ -204,10 +206,10 @@ def read_sboms(path: Path) -> dict[str, str]:
     """The sha256 of each SBOM in a wheel; nothing else is read. Raises what ``inspect`` does."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = _members(path, archive, Limits(), path.stat().st_size)
-            return sbom_hashes(_sboms(archive, members, _dist_info(path, members)))
+            members = _validate_members(path, archive, Limits(), path.stat().st_size)
+            return sbom_hashes(_read_embedded_sboms(archive, members, _dist_info(path, members)))
     except UNREADABLE as error:
-        raise _refuse(path, f"it cannot be read: {error}") from error
+        raise _rejected_file_error(path, f"it cannot be read: {error}") from error
 
 
 def sbom_hashes(sboms: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
@@ -215,37 +217,39 @@ def sbom_hashes(sboms: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
     return {n: hashlib.sha256(d).hexdigest() for n, d in sorted(sboms) if d is not None}
 
 
-def _refuse(path: Path, why: str) -> AuditError:
+def _rejected_file_error(path: Path, why: str) -> AuditError:
     return AuditError(
         f"{path.name} is rejected: {why}", hint="Build it again; keep this file for inspection."
     )
 
 
-def _members(
+def _validate_members(
     path: Path, archive: zipfile.ZipFile, limits: Limits, packed: int
 ) -> dict[str, zipfile.ZipInfo]:
     """Files by name, directories left out; refuses what must not be unpacked."""
     files: dict[str, zipfile.ZipInfo] = {}
     entries = archive.infolist()
     if len(entries) > limits.members:
-        raise _refuse(path, f"{len(entries)} members, more than {limits.members}")
+        raise _rejected_file_error(path, f"{len(entries)} members, more than {limits.members}")
     for member in entries:
         # orig_filename: ZipInfo cuts filename at a NUL, what unpacks it later may not.
         name = member.orig_filename
         parts = name.rstrip("/").split("/")
         if "\\" in name or ":" in name or "\0" in name or any(p in {"", ".", ".."} for p in parts):
-            raise _refuse(path, f"member {name!r} would land outside its directory")
+            raise _rejected_file_error(path, f"member {name!r} would land outside its directory")
         if name in files:
-            raise _refuse(path, f"duplicate member {name!r}")
+            raise _rejected_file_error(path, f"duplicate member {name!r}")
         if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-            raise _refuse(path, f"member {name!r} has compression method {member.compress_type}")
+            raise _rejected_file_error(
+                path, f"member {name!r} has compression method {member.compress_type}"
+            )
         if member.file_size > limits.member_bytes:
-            raise _refuse(path, f"member {name!r} unpacks to {member.file_size} bytes")
+            raise _rejected_file_error(path, f"member {name!r} unpacks to {member.file_size} bytes")
         if not member.is_dir():
             files[name] = member
     total = sum(m.file_size for m in files.values())
     if total > limits.total_bytes or (total > limits.small and total > packed * limits.ratio):
-        raise _refuse(path, f"{packed} bytes unpack to {total}: a zip bomb")
+        raise _rejected_file_error(path, f"{packed} bytes unpack to {total}: a zip bomb")
     return files
 
 
@@ -254,13 +258,13 @@ def _dist_info(path: Path, members: dict[str, zipfile.ZipInfo]) -> str:
         {top for name in members if (top := name.split("/")[0]).endswith(".dist-info")}
     )
     if len(folders) != 1:
-        raise _refuse(
+        raise _rejected_file_error(
             path, f"expected one .dist-info directory, found {len(folders)}: {folders[:3]}"
         )
     return folders[0]
 
 
-def _text(
+def _read_metadata_text(
     archive: zipfile.ZipFile,
     members: dict[str, zipfile.ZipInfo],
     name: str,
@@ -269,13 +273,13 @@ def _text(
 ) -> str:
     member = members.get(name)
     if member is None:
-        raise _refuse(path, f"{name} is missing")
+        raise _rejected_file_error(path, f"{name} is missing")
     if member.file_size > most:
-        raise _refuse(path, f"{name} has {member.file_size} bytes, more than {most}")
+        raise _rejected_file_error(path, f"{name} has {member.file_size} bytes, more than {most}")
     data = b"".join(chunks(archive, member))
     lines = data.count(b"\n") + data.count(b"\r")
     if lines > (_LINES if most < _SMALL else 2 * len(members) + _LINES):
-        raise _refuse(path, f"{name} has {lines} lines")
+        raise _rejected_file_error(path, f"{name} has {lines} lines")
     return data.decode("utf-8", "replace")
 
 
@@ -287,7 +291,7 @@ def _contents(
     alone: bool,
 ) -> tuple[RecordFacts, tuple[Binary, ...], tuple[Binary, ...], tuple[str, ...]]:
     """Unpack every member: hash it, compare it with RECORD, read binaries."""
-    listed = [*_rows(_text(archive, members, f"{info}/RECORD", path))]
+    listed = [*_parse_record_rows(_read_metadata_text(archive, members, f"{info}/RECORD", path))]
     rows, counts = dict(listed), Counter(name for name, _ in listed)
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
     wrong = [name for name in members if counts[name] > 1]  # readers differ in which row they use
@@ -300,12 +304,12 @@ def _contents(
         strong = hashlib.new(algorithm) if algorithm in _STRONG else None
         pieces = _hashed(chunks(archive, member), strong)
         if keep:
-            with _held(pieces, member.file_size) as data:
+            with _buffer_binary(pieces, member.file_size) as data:
                 binaries.append(read_binary(name, data, alone=alone))
         else:
             device, nul = _looked_through(name, pieces)
             if device:
-                with _held(chunks(archive, member), member.file_size) as data:
+                with _buffer_binary(chunks(archive, member), member.file_size) as data:
                     elsewhere.append(read_alone(name, data))
             if nul and name.endswith(".py"):
                 broken.append(name)
@@ -329,11 +333,15 @@ def _is_binary(name: str) -> bool:
     return name.endswith(BINARIES) or name.lower().endswith((".dll", ".pyd"))
 
 
-def _parts(
+def _read_all_binary_headers(
     archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo]
 ) -> tuple[tuple[Binary, ...], Depth]:
     """The binaries up to their tables, and whether the tables of all for Windows were read."""
-    binaries = [_part(archive, member) for name, member in members.items() if _is_binary(name)]
+    binaries = [
+        _read_binary_headers(archive, member)
+        for name, member in members.items()
+        if _is_binary(name)
+    ]
     tables = all(
         binary.pe and None not in (binary.pe.needs, binary.pe.late, binary.pe.exports)
         for binary in binaries
@@ -342,7 +350,7 @@ def _parts(
     return tuple(binaries), Depth.TABLES if tables else Depth.NAMES
 
 
-def _part(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Binary:
+def _read_binary_headers(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Binary:
     name, why = member.filename, "not for Windows"
     try:
         if not name.endswith(".so"):
@@ -361,7 +369,7 @@ def _part(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Binary:
     return Binary(name, Inventory(complete=False), problem=f"not read: {why}")
 
 
-def _sboms(
+def _read_embedded_sboms(
     archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], info: str
 ) -> tuple[tuple[str, bytes | None], ...]:
     """The SBOMs as in PEP 770; only the first few are read."""
@@ -392,7 +400,7 @@ def _hashed(pieces: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[b
 
 
 @contextmanager
-def _held(pieces: Iterable[bytes], size: int) -> Iterator[Data]:
+def _buffer_binary(pieces: Iterable[bytes], size: int) -> Iterator[Data]:
     """A binary as one buffer; a large one is mapped from an anonymous file."""
     if size < _SPILL:
         yield b"".join(pieces)
@@ -407,7 +415,7 @@ def _held(pieces: Iterable[bytes], size: int) -> Iterator[Data]:
             yield data
 
 
-def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
+def _parse_record_rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
     """RECORD: (name, (hash, size)) for each line that has a name."""
     try:
         for row in csv.reader(io.StringIO(text, newline="")):
@@ -418,7 +426,7 @@ def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
         return
 
 
-def _tags(lines: list[str]) -> tuple[str, ...]:
+def _expand_wheel_tags(lines: list[str]) -> tuple[str, ...]:
     """WHEEL's Tag lines, expanded and sorted; invalid lines are kept as they are.
 
     So are lines that would expand to too many tags.

@@ -249,7 +249,7 @@ def required(facts: WheelFacts) -> Iterator[Result]:
             odd.append(f"{line(text, 100)} names an address, which indexes reject")
         if canonicalize_name(requirement.name) == facts.name and not requirement.extras:
             odd.append(f"{line(text, 100)}: it requires itself")
-    wrong += _pythons(facts, raw.get("requires_python", ""))
+    wrong += _check_requires_python(facts, raw.get("requires_python", ""))
     level: Level = "error" if wrong else unless(odd, "warning")
     actual = ", ".join(texts[:_SHOWN]) or "none"
     yield Result(level, actual, hint=few(wrong + odd, "; "), values=texts)
@@ -332,7 +332,7 @@ def _too_long(facts: WheelFacts) -> str:
     return ""
 
 
-def _pythons(facts: WheelFacts, stated: str) -> Iterator[str]:
+def _check_requires_python(facts: WheelFacts, stated: str) -> Iterator[str]:
     """Whether Requires-Python contradicts the tags; an installer would refuse the wheel."""
     if not stated:
         return

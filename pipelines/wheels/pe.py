@@ -79,10 +79,10 @@ def read_pe(data: Data) -> PeFacts:
     """
     # Not closed: it only holds ``data``, and close() runs a full garbage collection.
     pe = pefile.PE(data=data, fast_load=True)
-    image, sections = _image(pe, data)
-    libraries, needs = _imported(image, _at(pe, _IMPORT), read_imports)
-    _, late = _imported(image, _at(pe, _LATE), read_late)
-    exports = _exported(image, _at(pe, _EXPORT))
+    image, sections = _read_image_sections(pe, data)
+    libraries, needs = _collect_imports(image, _directory_address(pe, _IMPORT), read_imports)
+    _, late = _collect_imports(image, _directory_address(pe, _LATE), read_late)
+    exports = _exported(image, _directory_address(pe, _EXPORT))
     code = [
         (section.address, section.address + section.size)
         for section in sections
@@ -91,11 +91,11 @@ def read_pe(data: Data) -> PeFacts:
     called = {
         name
         for name, at in (exports or {}).items()
-        if any(start <= at < end for start, end in (*code, _span(pe, _EXPORT)))
+        if any(start <= at < end for start, end in (*code, _directory_span(pe, _EXPORT)))
     }
-    if exports and (at := _at(pe, _EXPORT)):
-        _, size = _table(pe, _EXPORT)
-        _, onward = _imported(image, at, lambda image, at: read_forwards(image, at, size))
+    if exports and (at := _directory_address(pe, _EXPORT)):
+        _, size = _data_directory(pe, _EXPORT)
+        _, onward = _collect_imports(image, at, lambda image, at: read_forwards(image, at, size))
         late = None if late is None or onward is None else tuple(sorted({*late, *onward}))
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
@@ -113,7 +113,7 @@ def read_pe(data: Data) -> PeFacts:
         late=late,
         base=image.base,
         sections=sections,
-        functions=_table(pe, _EXCEPTION),
+        functions=_data_directory(pe, _EXCEPTION),
         called=len(called),
     )
 
@@ -124,7 +124,7 @@ def tables_end(head: Data) -> int:
     ``head`` has its headers; raises what :func:`read_pe` raises.
     """
     pe = pefile.PE(data=head, fast_load=True)
-    tables = {_at(pe, directory) for directory in (_EXPORT, _IMPORT, _LATE)} - {0}
+    tables = {_directory_address(pe, directory) for directory in (_EXPORT, _IMPORT, _LATE)} - {0}
     having = (section for section in pe.sections if any(map(section.contains_rva, tables)))
     return max((int(one.PointerToRawData + one.SizeOfRawData) for one in having), default=0)
 
@@ -145,7 +145,7 @@ def exports_of(data: Data) -> frozenset[str] | None:
     return facts.exports if facts.machine == X64 else None
 
 
-def _image(pe: pefile.PE, data: Data) -> tuple[Image, tuple[Section, ...]]:
+def _read_image_sections(pe: pefile.PE, data: Data) -> tuple[Image, tuple[Section, ...]]:
     """Sections from headers that pefile has read.
 
     Raises :class:`UnreadableError` if the file ends within them: pefile takes the rest for a header
@@ -178,7 +178,7 @@ def _image(pe: pefile.PE, data: Data) -> tuple[Image, tuple[Section, ...]]:
     return Image(data, (first, *parts), wide, int(head.ImageBase)), tuple(found)
 
 
-def _table(pe: pefile.PE, directory: int) -> tuple[int, int]:
+def _data_directory(pe: pefile.PE, directory: int) -> tuple[int, int]:
     """Address and size of one of the tables; 0: it has none."""
     tables = pe.OPTIONAL_HEADER.DATA_DIRECTORY
     if directory >= len(tables):
@@ -186,16 +186,16 @@ def _table(pe: pefile.PE, directory: int) -> tuple[int, int]:
     return int(tables[directory].VirtualAddress), int(tables[directory].Size)
 
 
-def _span(pe: pefile.PE, directory: int) -> tuple[int, int]:
-    address, size = _table(pe, directory)
+def _directory_span(pe: pefile.PE, directory: int) -> tuple[int, int]:
+    address, size = _data_directory(pe, directory)
     return address, address + size
 
 
-def _at(pe: pefile.PE, directory: int) -> int:
-    return _table(pe, directory)[0]
+def _directory_address(pe: pefile.PE, directory: int) -> int:
+    return _data_directory(pe, directory)[0]
 
 
-def _imported(
+def _collect_imports(
     image: Image, at: int, read: Callable[[Image, int], Iterator[tuple[str, tuple[Need, ...]]]]
 ) -> tuple[set[str], tuple[Need, ...] | None]:
     """The DLLs, even if the table cannot be read to its end, and the symbols imported from them."""

@@ -88,23 +88,25 @@ def read(
     """
     made = Sbom(file=line(file, 300), state="not checked")
     if data is None:
-        return _with(made, problem="too large, or too many of them"), 0
+        return _updated_sbom(made, problem="too large, or too many of them"), 0
     try:
         document, values = _parsed(data)
     except (ValueError, RecursionError) as error:
         if not file.endswith((".json", ".cdx", ".spdx")) or data.lstrip()[:1] == b"<":
-            return _with(made, problem="this format is not checked"), 0
-        return _with(made, state="invalid", problem=line(f"not JSON: {error}", 300)), 0
+            return _updated_sbom(made, problem="this format is not checked"), 0
+        return _updated_sbom(made, state="invalid", problem=line(f"not JSON: {error}", 300)), 0
     if isinstance(document, dict) and isinstance(document.get("spdxVersion"), str):
         title = line(document["spdxVersion"].replace("SPDX-", "SPDX "), 40)
         why = "SPDX is not validated"
-        return _with(made, format=title, problem=why, count=len(_list(document.get("packages")))), 0
+        return _updated_sbom(
+            made, format=title, problem=why, count=len(_list_or_empty(document.get("packages")))
+        ), 0
     if not isinstance(document, dict) or document.get("bomFormat") != "CycloneDX":
-        return _with(made, problem="unknown JSON format"), 0
+        return _updated_sbom(made, problem="unknown JSON format"), 0
     return _cyclonedx(made, document, data, many=values > most, own=(name, version)), values
 
 
-def _with(made: Sbom, **more: object) -> Sbom:
+def _updated_sbom(made: Sbom, **more: object) -> Sbom:
     return made.model_copy(update=more)
 
 
@@ -112,7 +114,7 @@ def _cyclonedx(
     made: Sbom, document: dict[str, Any], data: bytes, *, many: bool, own: tuple[str, str]
 ) -> Sbom:
     release = document.get("specVersion")
-    rows = _list(document.get("components"))
+    rows = _list_or_empty(document.get("components"))
     subject = as_dict(as_dict(document.get("metadata")).get("component"))
     state, problem = "not checked", "too large to validate"
     if release not in _KNOWN:
@@ -122,26 +124,30 @@ def _cyclonedx(
     elif not many:
         problem = problem_of(data, release)
         state = "invalid" if problem else "valid"
-    return _with(
+    return _updated_sbom(
         made,
         format=f"CycloneDX {line(release, 20)}",
         state=state,
         problem=problem,
-        subject=" ".join(filter(None, (_text(subject, "name"), _text(subject, "version")))),
-        properties=_ours(subject),
+        subject=" ".join(
+            filter(None, (_sbom_text_field(subject, "name"), _sbom_text_field(subject, "version")))
+        ),
+        properties=_own_properties(subject),
         of_another=_another(subject, *own),
         count=len(rows),
-        components=tuple(_component(as_dict(row)) for row in rows[:_SHOWN]),
+        components=tuple(_parse_component(as_dict(row)) for row in rows[:_SHOWN]),
     )
 
 
 def _another(subject: dict[str, Any], name: str, version: str) -> bool:
     """Whether it describes another PyPI release; other kinds of packages have other names."""
-    if not _text(subject, "purl").startswith("pkg:pypi/"):
+    if not _sbom_text_field(subject, "purl").startswith("pkg:pypi/"):
         return False
-    own = version_of(_text(subject, "version"))
+    own = version_of(_sbom_text_field(subject, "version"))
     same = own is not None and own == version_of(version)
-    return not same or canonicalize_name(_text(subject, "name")) != canonicalize_name(name)
+    return not same or canonicalize_name(_sbom_text_field(subject, "name")) != canonicalize_name(
+        name
+    )
 
 
 def problem_of(data: bytes, release: str, *, strict: bool = False) -> str:
@@ -190,39 +196,40 @@ def _parsed(data: bytes) -> tuple[Any, int]:
     raise ValueError(f"nested deeper than {_DEPTH} levels")
 
 
-def _component(row: dict[str, Any]) -> Component:
+def _parse_component(row: dict[str, Any]) -> Component:
     hashes = {
-        _text(as_dict(h), "alg"): _text(as_dict(h), "content") for h in _list(row.get("hashes"))
+        _sbom_text_field(as_dict(h), "alg"): _sbom_text_field(as_dict(h), "content")
+        for h in _list_or_empty(row.get("hashes"))
     }
     licenses = [
-        _text(as_dict(entry), "expression")
-        or _text(as_dict(as_dict(entry).get("license")), "id")
-        or _text(as_dict(as_dict(entry).get("license")), "name")
-        for entry in _list(row.get("licenses"))
+        _sbom_text_field(as_dict(entry), "expression")
+        or _sbom_text_field(as_dict(as_dict(entry).get("license")), "id")
+        or _sbom_text_field(as_dict(as_dict(entry).get("license")), "name")
+        for entry in _list_or_empty(row.get("licenses"))
     ]
-    properties = _ours(row)
+    properties = _own_properties(row)
     return Component(
-        name=_text(row, "name"),
-        version=_text(row, "version"),
-        kind=_text(row, "type"),
-        role=properties.pop("role", "") or _text(row, "scope"),
+        name=_sbom_text_field(row, "name"),
+        version=_sbom_text_field(row, "version"),
+        kind=_sbom_text_field(row, "type"),
+        role=properties.pop("role", "") or _sbom_text_field(row, "scope"),
         sha256=hashes.get("SHA-256", ""),
-        purl=_text(row, "purl"),
+        purl=_sbom_text_field(row, "purl"),
         license=", ".join(filter(None, licenses)),
         properties=properties,
     )
 
 
-def _ours(row: dict[str, Any]) -> dict[str, str]:
-    rows = [as_dict(item) for item in _list(row.get("properties"))[:_PROPERTIES]]
-    named = {_text(item, "name"): _text(item, "value") for item in rows}
+def _own_properties(row: dict[str, Any]) -> dict[str, str]:
+    rows = [as_dict(item) for item in _list_or_empty(row.get("properties"))[:_PROPERTIES]]
+    named = {_sbom_text_field(item, "name"): _sbom_text_field(item, "value") for item in rows}
     return {name.removeprefix(OURS): text for name, text in named.items() if name.startswith(OURS)}
 
 
-def _text(row: dict[str, Any], key: str) -> str:
+def _sbom_text_field(row: dict[str, Any], key: str) -> str:
     value = row.get(key)
     return line(value, 200) if isinstance(value, str) else ""
 
 
-def _list(value: Any) -> list[Any]:
+def _list_or_empty(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

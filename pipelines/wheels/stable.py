@@ -61,8 +61,10 @@ def stable_of(facts: WheelFacts) -> Stable | None:
     needs = {n for b in every if b.pe for n in (*(b.pe.needs or ()), *(b.pe.late or ()))}
     libraries = {name.lower() for b in every if b.pe for name in b.pe.imports}
     return Stable(
-        **_torch({name for library, name in needs if library.startswith(_TORCH)}, unread),
-        **_python(needs, libraries | {library for library, _ in needs}, unread),
+        **_classify_torch_symbols(
+            {name for library, name in needs if library.startswith(_TORCH)}, unread
+        ),
+        **_classify_python_imports(needs, libraries | {library for library, _ in needs}, unread),
         unread=tuple(line(name) for name in unread[:_SHOWN]),
     )
 
@@ -83,7 +85,7 @@ def wants_toolkit(facts: WheelFacts) -> bool:
     return any(map(is_of_toolkit, libraries))
 
 
-def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:
+def _classify_torch_symbols(names: set[str], unread: Collection[str]) -> dict[str, Any]:
     """Classify the symbols imported from torch's DLLs."""
     beyond = sorted(name for name in names if not name.startswith(_SHIM))
     shim = _shim() if names and not beyond else {}
@@ -91,30 +93,34 @@ def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:
     state = "unstable" if beyond else "unknown" if unread or unlisted else "stable"
     return {
         "torch": state if names or unread else "none",
-        "least_torch": _dotted(shim[name] for name in names) if state == "stable" and names else "",
+        "least_torch": _newest_dotted_version(shim[name] for name in names)
+        if state == "stable" and names
+        else "",
         "beyond_torch": tuple(demangled(name) for name in (beyond or unlisted)[:_SHOWN]),
     }
 
 
-def _python(needs: set[Need], libraries: set[str], unread: Collection[str]) -> dict[str, Any]:
+def _classify_python_imports(
+    needs: set[Need], libraries: set[str], unread: Collection[str]
+) -> dict[str, Any]:
     """Classify what is imported from python3.dll and from version-specific DLLs."""
     matches = [_BOUND.fullmatch(name) for name in libraries]
     bound = {f"3.{match[1]}{match[2]}" for match in matches if match}
     names = {name for library, name in needs if library == _LIMITED}
-    added = _added() if names else {}
+    added = _limited_api_versions() if names else {}
     beyond = sorted(name for name in names if name not in added)
     used = bound or _LIMITED in libraries
     state = "bound" if bound else "unknown" if unread or beyond else "limited"
     limited = state == "limited" and names
     return {
         "python": state if used or unread else "none",
-        "least_python": _dotted(added[name] for name in names) if limited else "",
+        "least_python": _newest_dotted_version(added[name] for name in names) if limited else "",
         "bound_to": tuple(sorted(bound, key=lambda version: (len(version), version))),
         "beyond_python": tuple(line(name) for name in beyond[:_SHOWN]),
     }
 
 
-def _dotted(versions: Iterable[tuple[int, ...]]) -> str:
+def _newest_dotted_version(versions: Iterable[tuple[int, ...]]) -> str:
     return ".".join(map(str, max(versions)))
 
 
@@ -125,7 +131,7 @@ def _shim() -> Mapping[str, tuple[int, ...]]:
     return stable_shim_versions()
 
 
-def _added() -> dict[str, tuple[int, ...]]:
+def _limited_api_versions() -> dict[str, tuple[int, ...]]:
     """Symbols of the limited API -> the version that added them."""
     require_extra("abi")
     import abi3info
@@ -140,7 +146,7 @@ def stable_abi(facts: WheelFacts) -> Iterator[Result]:
     stable = stable_of(facts)
     if stable is None:
         return
-    tag, older = _tag(facts, stable), _older(facts, stable)
+    tag, older = _false_abi3_claim(facts, stable), _older(facts, stable)
     torches = {
         "none": "torch not used",
         "stable": f"torch's stable ABI, {stable.least_torch} or later",
@@ -162,7 +168,7 @@ def stable_abi(facts: WheelFacts) -> Iterator[Result]:
     )
 
 
-def _tag(facts: WheelFacts, stable: Stable) -> str:
+def _false_abi3_claim(facts: WheelFacts, stable: Stable) -> str:
     """What an abi3 tag promises that is not true."""
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
     stated = [Version(version) for tag in tags if tag.abi == "abi3" and (version := python_of(tag))]

@@ -60,7 +60,7 @@ def read_traces(data: Data) -> Traces:
     signature = tables.get("IMAGE_DIRECTORY_ENTRY_SECURITY")
     paths: dict[str, None] = {}
     hits = 0
-    for path in _paths(data, [*_ranges(pe, len(data))]):
+    for path in _scan_embedded_paths(data, [*_ranges(pe, len(data))]):
         hits += 1
         if hits > _HITS or len(paths) >= _MOST:
             break
@@ -113,20 +113,20 @@ def _ranges(pe: pefile.PE, size: int) -> Iterator[tuple[int, int]]:
     yield start, size
 
 
-def _paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _scan_embedded_paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
     """For each mark its path, or an empty string."""
     for mark in _MARKS:
         for start, end in ranges:
             at = mapped_from = find(data, mark, start, end)
             while at >= 0:
-                yield _path(data, mark, at)
+                yield _extract_path_at(data, mark, at)
                 if at - mapped_from > _KEPT:
                     forget(data)
                     mapped_from = at
                 at = find(data, mark, at + len(mark), end)
 
 
-def _path(data: Data, mark: bytes, at: int) -> str:
+def _extract_path_at(data: Data, mark: bytes, at: int) -> str:
     drive = mark.startswith(b":")
     start = at - 1 if drive else at
     before = data[max(start - 1, 0) : start]

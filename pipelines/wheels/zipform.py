@@ -56,8 +56,8 @@ def _require_tiles(file: BinaryIO, archive: ZipFile, extras: set[str]) -> None:
             raise _AmbiguousError(
                 f"{position:#x} to {member.header_offset:#x} belongs to no member"
             )
-        position = _end(file, member, name, extras)
-        _fields(member.extra, member.orig_filename, extras)
+        position = _checked_member_end(file, member, name, extras)
+        _parse_extra_fields(member.extra, member.orig_filename, extras)
         length += _CENTRAL + len(name) + len(member.extra)
     if position != archive.start_dir:
         raise _AmbiguousError(f"{position:#x} to {archive.start_dir:#x} belongs to no member")
@@ -81,14 +81,14 @@ def _require_plain(member: ZipInfo) -> None:
         raise _AmbiguousError(f"{member.orig_filename[:100]} has a comment or is on another volume")
 
 
-def _end(file: BinaryIO, member: ZipInfo, name: bytes, extras: set[str]) -> int:
+def _checked_member_end(file: BinaryIO, member: ZipInfo, name: bytes, extras: set[str]) -> int:
     """The end of a member, whose local header must match the directory."""
     file.seek(member.header_offset)
     row = _LOCAL.unpack(file.read(_LOCAL.size))
     magic, needed, flags, method, _, _, crc, packed, size, named, extra = row
     texts = file.read(named + extra)
     stated = (member.CRC, member.compress_size, member.file_size)
-    wide = _fields(texts[named:], member.orig_filename, extras)
+    wide = _parse_extra_fields(texts[named:], member.orig_filename, extras)
     size = wide.pop(0) if size == _FULL and wide else size
     packed = wide.pop(0) if packed == _FULL and wide else packed
     later = flags & _STREAMED and not (crc or packed or size)  # stated after the member
@@ -112,7 +112,7 @@ def _end(file: BinaryIO, member: ZipInfo, name: bytes, extras: set[str]) -> int:
     raise _AmbiguousError(f"{member.orig_filename[:100]} does not end as stated")
 
 
-def _fields(extra: bytes, name: str, extras: set[str]) -> list[int]:
+def _parse_extra_fields(extra: bytes, name: str, extras: set[str]) -> list[int]:
     """The values of the zip64 field; other fields must be harmless."""
     numbers: list[int] = []
     while extra:

@@ -10,7 +10,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from pipelines.record.run import Run, _hashes
+from pipelines.record.run import Run, _hash_record_rows
 from pipelines.record.seal import Sealer
 
 
@@ -21,7 +21,7 @@ def rewrite(
     sealer = sealer or Sealer(Ed25519PrivateKey.generate())
     with closing(sqlite3.connect(run.path / "record.sqlite")) as database, database:
         database.execute(statement, values)
-        entry = sealer.entry(_hashes(database), "")
+        entry = sealer.entry(_hash_record_rows(database), "")
         database.execute("DELETE FROM seals")
         database.execute(
             "INSERT INTO seals VALUES (0, ?, ?, ?)",

@@ -120,7 +120,7 @@ class Ran:
                 yield from item() if callable(item) else [item]
 
         self.monkeypatch.setattr(runner, "_items", given)
-        code = runner._run(self.folder, {"attempt": 1})
+        code = runner._run_job_attempt(self.folder, {"attempt": 1})
         self.monkeypatch.delenv("WCW_JOB", raising=False)
         return code
 
@@ -186,7 +186,7 @@ def test_an_installer_is_not_stopped_for_a_night_asleep(windows: Windows, tmp_pa
     (tmp_path / "alive").touch()
     threading.Timer(0.2, windows.sleeps, (8,)).start()
     threading.Timer(1.5, (tmp_path / "result.json").touch).start()
-    scheduler._wait(tmp_path, "setup.exe", 600)
+    scheduler._wait_for_task_result(tmp_path, "setup.exe", 600)
     assert not (tmp_path / "stop").exists()
 
 

@@ -158,9 +158,9 @@ def test_policies_of_the_registry(
     monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
     monkeypatch.setattr(fake_winreg, "keys", found)
     told: Any = {"smart_app_control": 1, "enforced": False, "applocker": True}
-    assert machine._policies() == told
+    assert machine._code_policies() == told
     monkeypatch.setattr(fake_winreg, "keys", {})
-    assert machine._policies() == told | {"smart_app_control": None, "applocker": False}
+    assert machine._code_policies() == told | {"smart_app_control": None, "applocker": False}
 
 
 def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,8 +214,8 @@ def test_where_build_tools_come_from_is_asked_where_they_are_to_be_installed(
             return genuine((place[0], port), timeout)
 
         monkeypatch.setattr(socket, "create_connection", connect)
-        assert tools._unreached(["127.0.0.1", "nowhere.invalid"]) == ["nowhere.invalid"]
-    assert tools._unreached(["127.0.0.1"]) == ["127.0.0.1"]
+        assert tools._unreachable_servers(["127.0.0.1", "nowhere.invalid"]) == ["nowhere.invalid"]
+    assert tools._unreachable_servers(["127.0.0.1"]) == ["127.0.0.1"]
     assert tools.tools("", {}, servers=["127.0.0.1"])["unreached"] == ["127.0.0.1"]
     studio[0]["toolsets"] = ["14.44.35207"]
     assert tools.tools("", {}, servers=["127.0.0.1"])["unreached"] == []

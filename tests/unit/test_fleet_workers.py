@@ -221,7 +221,7 @@ def test_our_own_full_disk_is_no_hosts_fault(
         raise StorageError("no space left")
 
     worker = HostWorker("a", Steps(act), tmp_path)
-    monkeypatch.setattr(workers_module, "_free", lambda _: 1000)
+    monkeypatch.setattr(workers_module, "_free_disk_bytes", lambda _: 1000)
     assert do(worker, task("w"), 1).outcome == "left"
     assert worker.broken is not None
 

@@ -67,7 +67,7 @@ def test_what_is_raised_when_no_runner_comes_up(
         raise PermissionError("not allowed")
 
     monkeypatch.setattr(launch, "ways", lambda: {"session": barred})
-    monkeypatch.setattr(launch, "_packed", lambda: b"")
+    monkeypatch.setattr(launch, "_pack_runner_zip", lambda: b"")
     monkeypatch.setattr(launch, "_TURN", 0.0)
     spec: store.Spec = {"title": "t", "function": "f", "arguments": {}}
     with (

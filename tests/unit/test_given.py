@@ -357,7 +357,7 @@ def test_variables_for_uv_choose_no_other_wheels(
     kept = ("UV_DEFAULT_INDEX", "UV_INDEX_MINE_PASSWORD", "UV_HTTP_TIMEOUT", "UV_EXTRA_INDEX_URL")
     for variable in kept:
         monkeypatch.setenv(variable, "7")
-    environment = closure._environment()
+    environment = closure._uv_environment()
     assert {name: environment.get(name) for name in kept} == dict.fromkeys(kept, "7")
     assert "UV_RESOLUTION" not in environment
 
@@ -801,7 +801,7 @@ wheels = [{{ url = "{url}" }}]
 )
 def test_what_uv_chose_is_what_it_is_called(url: str, said: str) -> None:
     with pytest.raises((ConfigError, LockError), match=said):
-        closure._offers(LOCK.format(url=url), "3.11", WINDOWS)
+        closure._choose_locked_wheels(LOCK.format(url=url), "3.11", WINDOWS)
 
 
 @pytest.mark.parametrize(

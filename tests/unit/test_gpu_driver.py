@@ -196,7 +196,7 @@ def test_a_driver_that_ends_the_process_which_asks(
     path = tmp_path / "asks.py"
     path.write_text(script)
     monkeypatch.setattr(driver, "_SCRIPT", path)
-    found = look(tmp_path, driver._ask)
+    found = look(tmp_path, driver._query_driver)
     assert said in found.failure
 
 
@@ -204,7 +204,7 @@ def test_a_driver_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "asks.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(driver, "_SCRIPT", tmp_path / "asks.py")
     monkeypatch.setattr(driver, "_SECONDS", 0.2)
-    assert "hung for" in look(tmp_path, driver._ask).failure
+    assert "hung for" in look(tmp_path, driver._query_driver).failure
 
 
 def test_a_machine_without_a_driver_is_asked_for_real() -> None:
@@ -229,7 +229,7 @@ def test_a_library_made_here_is_asked(
     for name in NODES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = look(tmp_path, driver._ask)
+    found = look(tmp_path, driver._query_driver)
     assert found.library == (tmp_path / "lib/libcuda.so.1").resolve()
     assert found.directory == tmp_path / "lib"
     rules = [lack.id for lack in problems(found)]

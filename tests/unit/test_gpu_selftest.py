@@ -139,7 +139,7 @@ def test_without_a_driver_the_answer_is_that_there_is_none(monkeypatch: pytest.M
     def none() -> Any:
         raise OSError("libcuda.so.1: no such file")
 
-    monkeypatch.setattr(probe, "_load", none)
+    monkeypatch.setattr(probe, "_load_cuda_driver", none)
     assert probe.ask([PLACE])["failed"] == "OSError: libcuda.so.1: no such file"
 
 
@@ -271,14 +271,14 @@ def test_the_native_side_is_another_process(
     script = tmp_path / "probe.py"
     monkeypatch.setattr(probe, "__file__", str(script))
     script.write_text("import sys; print(sys.argv[1:])")
-    assert selftest._on_linux([PLACE]) == f"['{PLACE}']\n"
+    assert selftest._run_probe_on_linux([PLACE]) == f"['{PLACE}']\n"
     script.write_text("import os; os.abort()")
     with pytest.raises(HostError, match="itself exited with -6"):
-        selftest._on_linux([PLACE])
+        selftest._run_probe_on_linux([PLACE])
     monkeypatch.setattr(selftest, "_SECONDS", 0.2)
     script.write_text("import time; time.sleep(60)")
     with pytest.raises(HostError, match="hung for"):
-        selftest._on_linux([PLACE])
+        selftest._run_probe_on_linux([PLACE])
 
 
 # -- once a start ----------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ def test_what_was_not_tested_has_not_passed(
     assert made.summary().selftest == ""
     made.test("python.exe", 17)
     assert len(runs) == 2
-    monkeypatch.setattr(attachment, "_started", lambda _: "later")
+    monkeypatch.setattr(attachment, "_process_start_time", lambda _: "later")
     assert made.summary().selftest == ""
     made.test("python.exe", 17)
     assert len(runs) == 3

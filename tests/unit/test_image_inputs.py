@@ -622,7 +622,7 @@ def test_an_image_with_the_label_of_another_is_not_taken(
     )
     inputs = plan(cache, base).inputs.model_copy(update={"python": python})
     record = Record.of(inputs, found)
-    lookup._keep(cache, record.bytes, record.sha256)
+    lookup._cache_image_record(cache, record.bytes, record.sha256)
     today = plan(cache)
     right = {names.KEY: today.inputs.key, names.MADE_OF: today.inputs.made_of}[key]
     labels = {key: right, names.HASH: record.sha256, names.GIVEN: "given"}
@@ -648,7 +648,7 @@ class Steps(Silent):
 
 def test_steps_fit_a_narrow_terminal_and_are_those_that_take_time(tmp_path: Path) -> None:
     events = Steps()
-    with building._logged(tmp_path / "log", events, "sandbox") as say:
+    with building._log_build_output(tmp_path / "log", events, "sandbox") as say:
         say("Step 1/24 : ARG BASE")
         say("Step 2/24 : RUN apt-get update -qq   && apt-get install -y " + "a-package " * 30)
         say("Step 3/24 : LABEL x=y")
@@ -681,7 +681,7 @@ def test_without_a_registry_what_is_said_to_type_is_for_that_engine(
 
     found = ground(cache)
     with pytest.raises((HostError, LockError)) as caught:
-        building._brought(Nowhere(), plan(cache, python="3.13"), found, lambda *_: None)  # type: ignore[arg-type]
+        building._fetch_base_image(Nowhere(), plan(cache, python="3.13"), found, lambda *_: None)  # type: ignore[arg-type]
     typed = "invoke image build --image sandbox --python 3.13 --engine tcp://127.0.0.1:2375"
     assert f"{typed} --tree DIR" in caught.value.hint
     assert f"{typed} --base sha256:" in caught.value.hint
@@ -702,7 +702,7 @@ def test_an_image_has_nothing_of_who_made_it(tmp_path: Path) -> None:
         (prefix / name).write_text("WINE REGISTRY Version 2\n")
     wine = SimpleNamespace(libraries=libraries, version="wine-8.0")
     made: Any = SimpleNamespace(path=prefix, drive=prefix / "drive_c", wine=wine)
-    sandbox_image._seal(made, "3.11", "key")
+    sandbox_image._shrink_and_seal_prefix(made, "3.11", "key")
     links = [path for path in prefix.rglob("*") if path.is_symlink()]
     assert links == []
     assert (prefix / "drive_c/users/me/Documents").is_dir()

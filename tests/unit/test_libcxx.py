@@ -112,7 +112,7 @@ def test_another_zig_is_refused(files: dict[str, str], tmp_path: Path) -> None:
         for name, text in files.items():
             archive.writestr(name, text)
     with pytest.raises(SetupError, match="unexpected libc"):
-        libcxx._unpack(wheel, tmp_path / "home", tmp_path / "sources")
+        libcxx._unpack_libcxx_sources(wheel, tmp_path / "home", tmp_path / "sources")
 
 
 def test_the_images_of_today_have_it_and_of_others_nobody_knows() -> None:

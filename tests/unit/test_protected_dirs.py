@@ -51,8 +51,8 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def on(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(protected_dirs, "_look", disk.look)
-    monkeypatch.setattr(protected_dirs, "_create", disk.create)
+    monkeypatch.setattr(protected_dirs, "_read_directory_access", disk.look)
+    monkeypatch.setattr(protected_dirs, "_create_directory", disk.create)
     monkeypatch.setattr(protected_dirs, "_account", disk.account)
     return disk
 
@@ -110,7 +110,7 @@ def test_whoever_is_faster_is_looked_at(disk: Disk, monkeypatch: pytest.MonkeyPa
         disk.plant(path, "O:OT" + SAFE)
         disk.create(path, access, fresh=fresh)
 
-    monkeypatch.setattr(protected_dirs, "_create", race)
+    monkeypatch.setattr(protected_dirs, "_create_directory", race)
     with pytest.raises(protected_dirs.UnsafeError):
         protected_dirs.make(r"C:\b")
 

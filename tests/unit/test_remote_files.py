@@ -74,7 +74,7 @@ def test_stdlib_only_and_old_enough_syntax(file: Path) -> None:
 def test_a_full_disk_is_named_whatever_the_run_time_says(
     monkeypatch: pytest.MonkeyPatch, free: int, number: int
 ) -> None:
-    monkeypatch.setattr(files, "_free", lambda _: free)
+    monkeypatch.setattr(files, "_free_space_at", lambda _: free)
     with pytest.raises(OSError, match="somewhere") as caught, files.writing("somewhere"):
         raise OSError(errno.EINVAL, "Invalid argument")
     assert caught.value.errno == number

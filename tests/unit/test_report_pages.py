@@ -320,7 +320,7 @@ def test_the_matrix(tmp_path: Path) -> None:
 
 
 def test_versions_are_sorted_as_versions() -> None:
-    ordered = sorted(["2.10", "2.9", "", "2.6", "main"], key=pages._version)
+    ordered = sorted(["2.10", "2.9", "", "2.6", "main"], key=pages._version_sort_key)
     assert ordered == ["2.6", "2.9", "2.10", "", "main"]
 
 
@@ -339,7 +339,7 @@ def test_excerpts_keep_the_line_that_says_it(views: dict[str, RunView]) -> None:
     found = views["failed_build"].failures[0].excerpt
     assert found is not None
     for most in (1, 2, 8, 40):
-        lines = pages._numbered(found, most)
+        lines = pages._number_excerpt_lines(found, most)
         assert len(lines) <= most
         assert [n for n, _, marked in lines if marked] == ["60"]
 
@@ -518,7 +518,7 @@ def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
 
 
 def test_failures_without_anything_said() -> None:
-    assert terminal._failure(Failure("stage", "build", "build failed"), "✗")
+    assert terminal._render_failure(Failure("stage", "build", "build failed"), "✗")
 
 
 def test_a_check_that_warns_has_not_plainly_passed(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_policy_goes_before_the_quota_of_shells(
     keys: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = {"MaxProcessesPerShell": "25\r\n"}
-    monkeypatch.setattr(winrm_quota, "_shell", lambda name: values.get(name, ""))
+    monkeypatch.setattr(winrm_quota, "_access_shell_quota", lambda name: values.get(name, ""))
     keys["HKLM", r"software\policies\microsoft\windows\winrm\service\winrs"] = {
         "maxmemorypershellmb": (4096, fake_winreg.REG_DWORD)
     }

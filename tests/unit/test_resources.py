@@ -369,8 +369,8 @@ def test_what_a_host_found_is_no_markup() -> None:
         id="x", kind="directory", wanted="[a]", found="[/red]\x1b[31m", plan="[/]", ok=False
     )
     for table in (
-        provision_stage._table([row]),
-        provision_stage._planned([row]),
+        provision_stage._provision_result_table([row]),
+        provision_stage._provision_plan_table([row]),
     ):
         console = Console(width=80, record=True, file=io.StringIO())
         console.print(table)

@@ -42,7 +42,7 @@ from pipelines.record.results import (
     StageResult,
     State,
 )
-from pipelines.record.run import Run, _hashes, error_of
+from pipelines.record.run import Run, _hash_record_rows, error_of
 from pipelines.record.seal import sealer
 
 FACTS = RunFacts(target=Target(host="h", recipe="demo"))
@@ -491,7 +491,9 @@ def test_a_record_that_was_changed_is_not_read_or_written(run: Run, change: str)
     with closing(sqlite3.connect(run.path / "record.sqlite")) as database, database:
         if change == "AGREEING":  # the row, and its hash in the last entry
             database.execute("UPDATE stages SET state = 'passed'")
-            rows = json.dumps({k: v for k, v in _hashes(database).items() if "stages/" in k})
+            rows = json.dumps(
+                {k: v for k, v in _hash_record_rows(database).items() if "stages/" in k}
+            )
             change = "UPDATE seals SET rows = ? WHERE number = (SELECT max(number) FROM seals)"
         database.execute(change, (rows,) if "?" in change else ())
     uses: list[Callable[[], object]] = [run.facts, run.stages, lambda: run.result(BuildResult)]

@@ -421,7 +421,7 @@ def test_an_image_is_made_once_by_two_at_once(
         return "abc"
 
     monkeypatch.setattr(image, "image_key", key_of)
-    monkeypatch.setattr(image, "_make", make)
+    monkeypatch.setattr(image, "_build_sealed_prefix", make)
     cache = Cache(load_lock(), tmp_path)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda _: image.make_image(cache, "3.11", print), range(2)))

@@ -150,7 +150,7 @@ def by_builder(file: Path, target: Path) -> None:
 
 
 def by_archive(file: Path, target: Path) -> None:
-    archive._unpack(file, target, "")
+    archive._unpack_archive(file, target, "")
 
 
 def from_tar(tmp_path: Path, name: str) -> Path:

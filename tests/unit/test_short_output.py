@@ -257,7 +257,7 @@ def test_jobs_fit_80_columns(
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     screen.push_render_hook(Trimming())
     monkeypatch.setattr(jobs, "console", screen)
-    monkeypatch.setattr(jobs, "_jobs", lambda line: [one])
+    monkeypatch.setattr(jobs, "_valid_host_jobs", lambda line: [one])
     jobs.show(line=None)  # type: ignore[arg-type]  # it is not looked at
     rows = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert len(rows) == 2

@@ -158,7 +158,9 @@ def test_what_is_installed_how(tmp_path: Path, system: bool, installer: str) -> 
         "packages": ["/w/pytest-9.2.0-py3-none-any.whl"],
         "system": system,
     }
-    steps = dict(tester._steps(spec, tmp_path, tmp_path / "suite", tmp_path / "junit.xml"))
+    steps = dict(
+        tester._smoke_test_steps(spec, tmp_path, tmp_path / "suite", tmp_path / "junit.xml")
+    )
     assert list(steps) == ["venv", "install", "pytest"]
     assert ("uv" in steps["venv"]) == (installer == "uv" and not system)
     install = steps["install"]
@@ -177,7 +179,7 @@ def test_no_wheel_means_nothing_to_install(tmp_path: Path) -> None:
         "packages": [],
         "system": True,
     }
-    steps = dict(tester._steps(spec, tmp_path, tmp_path, tmp_path))
+    steps = dict(tester._smoke_test_steps(spec, tmp_path, tmp_path, tmp_path))
     assert list(steps) == ["venv", "pytest"]
 
 

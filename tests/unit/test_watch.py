@@ -797,7 +797,10 @@ def test_names_of_files_that_are_made_to_break_a_reader(world: World, capsys: Sa
     files = [page["files"][0] | {"filename": name} for name in made]
     world.says("torch", page | {"files": [*page["files"], *files]})
     assert answered(world, capsys) == before
-    (one,) = [pages._file("torch", indexpage.Listed(Offer(name, "")), "") for name in made[1:2]]
+    (one,) = [
+        pages._parse_listed_file("torch", indexpage.Listed(Offer(name, "")), "")
+        for name in made[1:2]
+    ]
     assert one is None
 
 

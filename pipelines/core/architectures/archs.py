@@ -34,22 +34,26 @@ class Span:
         return self.first <= cuda and (self.gone is None or cuda < self.gone)
 
     def __str__(self) -> str:
-        first = f"CUDA {_dotted(self.first)} or newer"
-        return first if self.gone is None else f"{first}, but older than {_dotted(self.gone)}"
+        first = f"CUDA {_format_version_pair(self.first)} or newer"
+        return (
+            first
+            if self.gone is None
+            else f"{first}, but older than {_format_version_pair(self.gone)}"
+        )
 
 
 class _Archs(Model):
     archs: dict[str, Annotated[tuple[Release, ...], Field(min_length=1, max_length=2)]]
 
 
-def _parts(release: str) -> Version:
+def _split_cuda_release(release: str) -> Version:
     major, _, minor = release.partition(".")
     return int(major), int(minor)
 
 
 #: In ascending order.
 KNOWN: dict[str, Span] = {
-    arch: Span(*map(_parts, row))
+    arch: Span(*map(_split_cuda_release, row))
     for arch, row in read_data(Path(__file__).with_name("archs.yaml"), _Archs).archs.items()
 }
 #: One GPU's by CUDA 12 and by CUDA 13: neither compiles by the other's name.
@@ -133,7 +137,7 @@ def join(one: ArchList, other: ArchList) -> ArchList:
 
 def check(archs: ArchList, cuda: str = "13.0") -> None:
     """Raise ``ConfigError`` for the first architecture that CUDA ``cuda`` cannot compile for."""
-    version = _version(cuda)
+    version = _parse_cuda_version(cuda)
     valid = supported(cuda)
     for arch in sorted({*archs.sass, *archs.ptx}, key=_ORDER.__getitem__):
         if not KNOWN[arch].holds(version):
@@ -142,11 +146,11 @@ def check(archs: ArchList, cuda: str = "13.0") -> None:
 
 def supported(cuda: str) -> tuple[str, ...]:
     """Architectures CUDA ``cuda`` (``"13.0"``, ``"12.8.1"``) compiles for, ascending."""
-    version = _version(cuda)
+    version = _parse_cuda_version(cuda)
     return tuple(arch for arch, span in KNOWN.items() if span.holds(version))
 
 
-def _version(cuda: str) -> Version:
+def _parse_cuda_version(cuda: str) -> Version:
     match = _CUDA.fullmatch(cuda.strip())
     if match is None:
         raise ConfigError(
@@ -156,13 +160,13 @@ def _version(cuda: str) -> Version:
     return int(match[1]), int(match[2])
 
 
-def _dotted(version: Version) -> str:
+def _format_version_pair(version: Version) -> str:
     return f"{version[0]}.{version[1]}"
 
 
 def _bad(entry: str, why: str, valid: Iterable[str]) -> ConfigError:
     valid = [*valid]
-    nearest = min(valid, key=_distance(entry), default="")
+    nearest = min(valid, key=_arch_distance_key(entry), default="")
     if _RENAMED.get(entry) in valid:  # any other is of another GPU
         return ConfigError(
             f"architecture {entry!r} {why}", hint=f"this CUDA release calls it {_RENAMED[entry]}"
@@ -171,7 +175,7 @@ def _bad(entry: str, why: str, valid: Iterable[str]) -> ConfigError:
     return ConfigError(f"architecture {entry[:40]!r} {why}", hint=hint)
 
 
-def _distance(entry: str) -> Callable[[str], tuple[int, bool, bool]]:
+def _arch_distance_key(entry: str) -> Callable[[str], tuple[int, bool, bool]]:
     """How far a known arch is from ``entry``: by number, then by suffix; the older one first."""
     match = _NUMBER.search(entry.lower())
     if match is None:  # no number to go by: the current mainstream

@@ -86,7 +86,7 @@ def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
             r"(?i)\s*(sm|compute)_?\d|\s*[\d.]+[af]?\+",
             name,  # a number, however it goes on
         ):
-            numbers.append(_named(name) + tail)
+            numbers.append(_arch_of_gpu_name(name) + tail)
         else:
             numbers.append(part)
     return parse(";".join(numbers))
@@ -107,7 +107,7 @@ def _native(native: tuple[str, ...] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(native))
 
 
-def _named(name: str) -> str:
+def _arch_of_gpu_name(name: str) -> str:
     arch = arch_of(name)
     if arch is not None and arch in KNOWN:
         return arch

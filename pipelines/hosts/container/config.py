@@ -19,7 +19,7 @@ OURS = ("sandbox", "windows")
 _DIGEST = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
 
 
-def _image(text: str) -> str:
+def _validate_image(text: str) -> str:
     if text not in OURS and not _DIGEST.fullmatch(text):
         raise ValueError(
             f"expected {' or '.join(OURS)}, or an image by digest, NAME@sha256:..., found "
@@ -28,7 +28,7 @@ def _image(text: str) -> str:
     return text
 
 
-Image = Annotated[str, AfterValidator(_image)]
+Image = Annotated[str, AfterValidator(_validate_image)]
 
 
 class ContainerHost(EngineKeys):

@@ -224,12 +224,12 @@ class ManagedContainer:
                 hint="Raise 'memory' of the host, or build with fewer --jobs.",
             )
         how = "was removed" if code is None else f"ended with exit code {code}"
-        message, hint = _report(self.output())
+        message, hint = _parse_program_error(self.output())
         reason = safe(error, 600) or message or "it printed nothing"
         return kind(f"{start} {how}: {reason}", hint=hint)
 
 
-def _report(output: str) -> tuple[str, str]:
+def _parse_program_error(output: str) -> tuple[str, str]:
     """The error that our own programs print as their last line, in JSON; else the last lines."""
     last = output.splitlines()[-1] if output else ""
     try:

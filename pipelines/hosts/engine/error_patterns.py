@@ -63,7 +63,7 @@ def as_pipeline_error(error: BaseException, doing: str) -> errors.PipelineError:
     if isinstance(error, errors.PipelineError):
         return error
     if isinstance(error, DockerException):
-        return _refused(_error_text(error), doing, gone=isinstance(error, NotFound))
+        return _engine_refusal(_error_text(error), doing, gone=isinstance(error, NotFound))
     if isinstance(error, InvalidJSONError):
         return errors.HostError(
             f"{doing}: unexpected response, not from an engine: {safe(str(error), 300)}"
@@ -82,7 +82,7 @@ def _error_text(error: Exception) -> str:
     return str(text)
 
 
-def _refused(text: str, doing: str, *, gone: bool) -> errors.PipelineError:
+def _engine_refusal(text: str, doing: str, *, gone: bool) -> errors.PipelineError:
     if known := match_pattern(text):
         row, says = known
         return errors.named(row.kind)(f"{doing}: {says}: {safe(text, _LONGEST)}", hint=row.hint)

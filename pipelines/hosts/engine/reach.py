@@ -46,7 +46,7 @@ def in_use() -> str:
     if chosen := os.environ.get("DOCKER_CONTEXT"):
         return chosen
     file = _home() / "config.json"
-    settings = _read(file, "default") if file.is_file() else {}
+    settings = _read_docker_context(file, "default") if file.is_file() else {}
     return str(settings.get("currentContext") or "default")
 
 
@@ -58,13 +58,14 @@ def context(name: str) -> Context:
     file = _home() / "contexts/meta" / identity / "meta.json"
     if not file.is_file():
         raise ConfigError(
-            f"Docker has no context '{name}'; it has {safe(', '.join(_names()), 400)}",
+            f"Docker has no context '{name}'; it has "
+            + safe(", ".join(_docker_context_names()), 400),
             hint=f"Type: docker context create {name} --docker host=ssh://USER@SERVER, or "
             "give 'engine' a URL.",
         )
-    endpoint = _read(file, name).get("Endpoints", {}).get("docker")
+    endpoint = _read_docker_context(file, name).get("Endpoints", {}).get("docker")
     if not isinstance(endpoint, dict) or not isinstance(endpoint.get("Host"), str):
-        raise _unreadable(name, f"{file} does not name an engine host")
+        raise _unreadable_context_error(name, f"{file} does not name an engine host")
     keys = _home() / "contexts/tls" / identity / "docker"
     ca, mine = keys / "ca.pem", (str(keys / "cert.pem"), str(keys / "key.pem"))
     tls = None
@@ -77,26 +78,31 @@ def context(name: str) -> Context:
     return Context(endpoint["Host"], tls)
 
 
-def _names() -> list[str]:
+def _docker_context_names() -> list[str]:
     files = sorted((_home() / "contexts/meta").glob("*/meta.json"))
-    return sorted({"default", *(str(_read(file, file.parent.name).get("Name")) for file in files)})
+    return sorted(
+        {
+            "default",
+            *(str(_read_docker_context(file, file.parent.name).get("Name")) for file in files),
+        }
+    )
 
 
 def _home() -> Path:
     return Path(os.environ.get("DOCKER_CONFIG") or Path.home() / ".docker")
 
 
-def _read(file: Path, name: str) -> dict[str, Any]:
+def _read_docker_context(file: Path, name: str) -> dict[str, Any]:
     try:
         data = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise _unreadable(name, f"{file}: {error}") from error
+        raise _unreadable_context_error(name, f"{file}: {error}") from error
     if not isinstance(data, dict) or not isinstance(data.get("Endpoints", {}), dict):
-        raise _unreadable(name, f"{file} is not a context description")
+        raise _unreadable_context_error(name, f"{file} is not a context description")
     return data
 
 
-def _unreadable(name: str, why: str) -> ConfigError:
+def _unreadable_context_error(name: str, why: str) -> ConfigError:
     return ConfigError(
         f"Docker context '{name}' cannot be read: {safe(why, 300)}",
         hint=f"Type: docker context inspect {name}",
@@ -180,13 +186,13 @@ def shown(name: str) -> str:
     return target("")
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def _iter_error_causes(error: BaseException) -> Iterator[BaseException]:
     at: BaseException | None = error
     while at is not None:
         yield at
         for inner in at.args:  # requests wraps urllib3's errors
             if isinstance(inner, BaseException):
-                yield from _causes(inner)
+                yield from _iter_error_causes(inner)
         at = at.__cause__ or at.__context__
 
 
@@ -204,8 +210,8 @@ _CAUSES: tuple[tuple[str, tuple[type[BaseException], ...]], ...] = (
 def unreachable(name: str, error: BaseException) -> PipelineError:
     """Why no engine was reached: the reason is at the end of the chain of errors."""
     where = shown(name)
-    for cause in reversed([*_causes(error)]):
-        if (known := _known(cause, name, where)) is not None:
+    for cause in reversed([*_iter_error_causes(error)]):
+        if (known := _translate_cause(cause, name, where)) is not None:
             return known
     text = safe(str(error), 300)
     return _understood(text, where) or HostError(
@@ -222,7 +228,7 @@ def _understood(text: str, where: str) -> PipelineError | None:
     return named(row.kind)(f"the Docker engine at {where}: {says}: {text}", hint=row.hint)
 
 
-def _installed(name: str) -> str:
+def _missing_socket_hint(name: str) -> str:
     """The hint if there is no socket: a configured address may be wrong."""
     windows = sys.platform == "win32"
     if not name and not os.environ.get("DOCKER_HOST") and in_use() == "default":
@@ -234,7 +240,7 @@ def _installed(name: str) -> str:
     )
 
 
-def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
+def _translate_cause(cause: BaseException, name: str, where: str) -> PipelineError | None:
     """The error for one link of the chain, if it is known."""
     if isinstance(cause, PipelineError):
         return cause
@@ -247,7 +253,7 @@ def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
     for key, types in _CAUSES:
         if isinstance(cause, types):
             error = refusal(_FILE, key, where=where, cause=safe(str(cause), 200))
-            error.hint = error.hint or _installed(name)
+            error.hint = error.hint or _missing_socket_hint(name)
             return error
     return None
 

@@ -114,7 +114,7 @@ def refused(name: str, definition: ImageDefinition, build: str) -> ConfigError:
 def _tree(path: Path, cache: Cache) -> BaseImage:
     """The base image from a tar file, or from a directory, which is packed first."""
     if path.is_dir():
-        path = _packed(path, cache.root / "bases")
+        path = _pack_directory_tree(path, cache.root / "bases")
     if not path.is_file() or not tarfile.is_tarfile(path):
         raise ConfigError(
             f"--tree {path}: no such directory or tar file",
@@ -123,7 +123,7 @@ def _tree(path: Path, cache: Cache) -> BaseImage:
     return BaseImage(Base(name=path.name, digest=f"sha256:{sha256_of(path)}", given=True), path)
 
 
-def _packed(folder: Path, target: Path) -> Path:
+def _pack_directory_tree(folder: Path, target: Path) -> Path:
     """A tar file of a tree, in ``target``: the same tree gives the same bytes."""
     with disk_errors(target):
         target.mkdir(parents=True, exist_ok=True)

@@ -54,21 +54,21 @@ def build(engine: Engine, plan: Plan, base_image: BaseImage, events: Events) -> 
         work = Path(stack.enter_context(_scratch_directory(plan.cache.root)))
         events.step(f"image {plan.name}: collecting inputs")
         with events.bars() as bars:
-            reference = _brought(engine, plan, base_image, bars)
+            reference = _fetch_base_image(engine, plan, base_image, bars)
             wheels = plan.write(work / "context.tar", bars)
-        stack.callback(_forget, engine, scratch)
+        stack.callback(_remove_scratch_tag, engine, scratch)
         arguments = {**plan.inputs.arguments, "BASE": reference}
-        with _logged(log, events, plan.name) as say:
+        with _log_build_output(log, events, plan.name) as say:
             about = engine.build_image(
                 work / "context.tar", scratch, say, buildargs=arguments, **plan.definition.build
             )
         record = _survey(engine, scratch, about, plan, wheels)
-        image = _seal(engine, scratch, plan, record, work)
+        image = _label_and_tag_image(engine, scratch, plan, record, work)
         _prune(engine, plan)
         return image, record
 
 
-def _brought(engine: Engine, plan: Plan, base_image: BaseImage, bars: Bars) -> str:
+def _fetch_base_image(engine: Engine, plan: Plan, base_image: BaseImage, bars: Bars) -> str:
     try:
         return base_image.bring(engine, bars, offline=plan.cache.offline)
     except (HostError, LockError) as error:
@@ -97,7 +97,7 @@ def _scratch_directory(root: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
+def _log_build_output(log: Path, events: Events, name: str) -> Iterator[Any]:
     """Report the steps and log every line; a failed build's error has the last ones."""
     last: collections.deque[str] = collections.deque(maxlen=_SHOWN)
     began = time.monotonic()
@@ -141,7 +141,9 @@ def _survey(
     return Record.of(plan.inputs, contents)
 
 
-def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) -> str:
+def _label_and_tag_image(
+    engine: Engine, scratch: str, plan: Plan, record: Record, work: Path
+) -> str:
     """Add the record and its labels, then name the image; its id."""
     labels = {
         names.IMAGE: plan.name,
@@ -193,7 +195,7 @@ def _sweep(engine: Engine, plan: Plan) -> None:
     for tag in (tag for image in listed for tag in image.get("RepoTags") or ()):
         owner = _SCRATCH.search(tag)
         if owner and owners.alive(owner[1].replace("_", "/", 2)) is False:
-            _forget(engine, tag)
+            _remove_scratch_tag(engine, tag)
 
 
 def _prune(engine: Engine, plan: Plan) -> None:
@@ -214,7 +216,7 @@ def outdated(listed: Iterable[Mapping[str, Any]]) -> list[str]:
     return [image for image, created in made.items() if created < max(made.values()) - _RECENT]
 
 
-def _forget(engine: Engine, scratch: str) -> None:
+def _remove_scratch_tag(engine: Engine, scratch: str) -> None:
     """Remove the scratch name; the final name stays."""
     with contextlib.suppress(DockerException, OSError):
         engine.client.api.remove_image(scratch, noprune=True)

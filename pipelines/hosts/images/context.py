@@ -41,7 +41,9 @@ class Locked:
         """
         expected = {canonicalize_name(name) for name in names}
         selected = {
-            name: requirement for name, requirement in _read(lock, python) if name in expected
+            name: requirement
+            for name, requirement in _parse_locked_requirements(lock, python)
+            if name in expected
         }
         if missing := expected - selected.keys():
             raise LockError(
@@ -97,7 +99,9 @@ class Locked:
         return {name: sha256 for name, sha256 in digests.items() if sha256 in allowed}
 
 
-def _read(lock: Path, python: str) -> Iterable[tuple[str, tuple[str, list[str]]]]:
+def _parse_locked_requirements(
+    lock: Path, python: str
+) -> Iterable[tuple[str, tuple[str, list[str]]]]:
     """Name, version and hashes of each requirement of the lock that applies to that Python."""
     where = {
         "python_version": python,

@@ -41,7 +41,7 @@ def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> 
             name=name,
             host=labels.get("host", ""),
             state=line(str(item.get("State", "")), 40),
-            size=_number(item.get("SizeRw")),
+            size=_nonnegative_int(item.get("SizeRw")),
             who=labels.get("who", "") + ("" if own else ", another checkout"),
             unowned=_unowned_container(labels, keeps) if own else "",
             remove=partial(_remove_container, engine, str(item.get("Id"))),
@@ -50,13 +50,13 @@ def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> 
         labels = _labels(item)
         own = labels.get("project") == mine
         about = usage.get(str(item.get("Name")), {}).get("UsageData") or {}
-        used = _number(about.get("RefCount"))
+        used = _nonnegative_int(about.get("RefCount"))
         yield OwnedItem(
             what=labels.get("what", "volume"),
             name=line(str(item.get("Name", "?")), 100),
             host=labels.get("host", ""),
             state="in use" if used else "kept",
-            size=_number(about.get("Size")),
+            size=_nonnegative_int(about.get("Size")),
             who=labels.get("who", "") + ("" if own else ", another checkout"),
             unowned=_unowned_volume(labels, keeps, kinds) if own and not used else "",
             remove=partial(_remove_volume, engine, str(item.get("Name"))),
@@ -84,7 +84,7 @@ def _labels(item: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _number(value: object) -> int | None:
+def _nonnegative_int(value: object) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
@@ -135,11 +135,11 @@ def images(engine: Engine) -> Iterator[OwnedItem]:
             size=size if isinstance(size, int) else None,
             who=line(labels.get(names.MADE_WHO, ""), 100),
             unowned="its inputs have changed" if mine and state == OLD else "",
-            remove=partial(_remove, engine, tags or [image]),
+            remove=partial(_remove_unused_images, engine, tags or [image]),
         )
 
 
-def _remove(engine: Engine, called: Iterable[str]) -> None:
+def _remove_unused_images(engine: Engine, called: Iterable[str]) -> None:
     """Not forced: if it has come into use meanwhile, it stays."""
     api: Any = engine.client.api
     for name in called:

@@ -67,11 +67,11 @@ def ensure(
     base_image = base_image_of(definition, cache, engine.build, base=base, tree=tree)
     plan = current_plan(what, python, cache, base_image)
     if (existing := _existing(engine, plan, by_hand=not base and tree is None)) is not None:
-        return _described(engine, existing, python, cache)
+        return _describe_image(engine, existing, python, cache)
     if base_image is None:
         raise refused(what, definition, engine.build)
     image, record = build(engine, plan, base_image, events)
-    _keep(cache, record.bytes, record.sha256)
+    _cache_image_record(cache, record.bytes, record.sha256)
     return Image(image, plan.tag, engine.system, plan.python, record.summary)
 
 
@@ -81,7 +81,7 @@ def find(engine: Engine, what: str, python: str, cache: Cache) -> Image | None:
     engine.require(definition.system, f"image '{what}'")
     base_image = base_image_of(definition, cache, engine.build, base="", tree=None)
     image = _existing(engine, current_plan(what, python, cache, base_image), by_hand=True)
-    return None if image is None else _described(engine, image, python, cache)
+    return None if image is None else _describe_image(engine, image, python, cache)
 
 
 def current_plan(what: str, python: str, cache: Cache, base_image: BaseImage | None) -> Plan:
@@ -136,12 +136,12 @@ def _existing(engine: Engine, plan: Plan, *, by_hand: bool) -> dict[str, Any] | 
     for candidate in same:
         about = engine.image(str(candidate["Id"]))
         record = _recorded(engine, about, plan.cache) if about is not None else None
-        if record is not None and _is_of(record.inputs, plan.inputs, by_hand=by_hand):
+        if record is not None and _matches_inputs(record.inputs, plan.inputs, by_hand=by_hand):
             return about
     return None
 
 
-def _is_of(made: Inputs, inputs: Inputs, *, by_hand: bool) -> bool:
+def _matches_inputs(made: Inputs, inputs: Inputs, *, by_hand: bool) -> bool:
     """Whether the record agrees: anybody can put another label on an image."""
     if made.key == inputs.key:
         return True
@@ -175,10 +175,10 @@ def _fetched(engine: Engine, what: str, python: str, cache: Cache, events: Event
             f"image {what}: the engine has a different image under that name: {about['Id']}",
             hint="Remove it with docker rmi, then type the command again.",
         )
-    return _described(engine, about, python, cache)
+    return _describe_image(engine, about, python, cache)
 
 
-def _described(engine: Engine, about: dict[str, Any], python: str, cache: Cache) -> Image:
+def _describe_image(engine: Engine, about: dict[str, Any], python: str, cache: Cache) -> Image:
     """An image with its record, whose hash is in its label."""
     system = about.get("Os")
     if system != engine.system:
@@ -216,11 +216,11 @@ def record_of(engine: Engine, about: dict[str, Any], cache: Cache) -> Record:
             "(docker rmi), or name it by its digest.",
         )
     if fresh:
-        _keep(cache, data, sha256)
+        _cache_image_record(cache, data, sha256)
     return record
 
 
-def _keep(cache: Cache, data: bytes, sha256: str) -> None:
+def _cache_image_record(cache: Cache, data: bytes, sha256: str) -> None:
     write_atomic(cache.root / "image-records" / sha256, data)
 
 

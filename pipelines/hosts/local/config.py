@@ -63,12 +63,12 @@ class LocalHost(HostConfig):
         toolkit = self.toolkit("local") or ""
         cuda = supply_of(lock).cuda if WINDOWS else ()
         if toolkit:
-            cuda = _version(
+            cuda = _probe_program_version(
                 [str(Path(toolkit) / "bin" / NVCC), "--version"], r"release (\d+\.\d+),"
             )
         return Supply(
             cuda=cuda,
-            python=_version([python, "--version"], r"Python (\d+\.\d+)\."),
+            python=_probe_program_version([python, "--version"], r"Python (\d+\.\d+)\."),
             toolset=(MSVC if wine() is None else STUB) if WINDOWS else NATIVE,
             origin=f"{python} and {toolkit or 'PATH'}",
             existing=True,
@@ -89,7 +89,7 @@ class LocalHost(HostConfig):
                     "/path/to/python3",
                 )
             return sys.executable
-        program = shutil.which(str(_expanded(self.python)))
+        program = shutil.which(str(_expand_path(self.python)))
         if program is None:
             raise ConfigError(
                 f"host '{name}': python: {self.python} does not exist or is not executable",
@@ -101,7 +101,7 @@ class LocalHost(HostConfig):
     def toolkit(self, name: str) -> str | None:
         """Directory of its CUDA toolkit, if any; :class:`ConfigError` if ``cuda`` is none."""
         if self.cuda:
-            place = _expanded(self.cuda)
+            place = _expand_path(self.cuda)
             if not (place / "bin" / NVCC).is_file():
                 raise ConfigError(
                     f"host '{name}': cuda: {place / 'bin' / NVCC} does not exist",
@@ -118,18 +118,18 @@ class LocalHost(HostConfig):
     def directory(self) -> str:
         """Directory for builds and their cache."""
         if self.root:
-            return str(_expanded(self.root).absolute())
+            return str(_expand_path(self.root).absolute())
         if WINDOWS:
             return "C:\\wcw"
         base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         return str(Path(base).expanduser() / "windows-cuda-wheels" / "local")
 
 
-def _expanded(path: str) -> Path:
+def _expand_path(path: str) -> Path:
     return Path(os.path.expandvars(Path(path).expanduser()))
 
 
-def _version(command: list[str], pattern: str) -> tuple[str, ...] | None:
+def _probe_program_version(command: list[str], pattern: str) -> tuple[str, ...] | None:
     """The version a program reports; ``None``: not known."""
     try:
         output = subprocess.run(command, capture_output=True, timeout=30, check=False).stdout

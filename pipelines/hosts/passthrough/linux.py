@@ -84,7 +84,7 @@ def look(root: Path = Path("/")) -> Machine:
     """The machine described by the files below ``root``; unreadable ones count as missing."""
     bus, groups = root / "sys/bus/pci/devices", root / "sys/kernel/iommu_groups"
     names = sorted(path.name for path in bus.glob("*"))
-    functions = {name: _function(bus / name) for name in names}
+    functions = {name: _read_pci_function(bus / name) for name in names}
     slots = {function.slot for function in functions.values() if function.is_gpu}
     in_slots = (function.group for function in functions.values() if function.slot in slots)
     numbers = {group for group in in_slots if group is not None}
@@ -94,17 +94,19 @@ def look(root: Path = Path("/")) -> Machine:
         if function.slot in slots or function.group in numbers
     )
     return Machine(
-        kvm=_node(root / "dev/kvm"),
-        vfio=_node(root / "dev/vfio/vfio"),
-        nodes={n: _node(root / f"dev/vfio/{n}") for n in sorted(numbers)},
+        kvm=_device_node_state(root / "dev/kvm"),
+        vfio=_device_node_state(root / "dev/vfio/vfio"),
+        nodes={n: _device_node_state(root / f"dev/vfio/{n}") for n in sorted(numbers)},
         groups=sum(1 for _ in groups.glob("[0-9]*")),
-        amd="AuthenticAMD" in _text(root / "proc/cpuinfo", 4096),
-        iommu=bool(re.search(r"\b(intel|amd)_iommu=on\b", _text(root / "proc/cmdline", 4096))),
+        amd="AuthenticAMD" in _read_sysfs_text(root / "proc/cpuinfo", 4096),
+        iommu=bool(
+            re.search(r"\b(intel|amd)_iommu=on\b", _read_sysfs_text(root / "proc/cmdline", 4096))
+        ),
         functions=there,
     )
 
 
-def _text(path: Path, limit: int = _SHOWN) -> str:
+def _read_sysfs_text(path: Path, limit: int = _SHOWN) -> str:
     try:
         with path.open("rb") as file:
             return line(file.read(limit).decode("utf-8", "replace"), limit)
@@ -112,7 +114,7 @@ def _text(path: Path, limit: int = _SHOWN) -> str:
         return ""
 
 
-def _link(path: Path) -> str:
+def _symlink_target_name(path: Path) -> str:
     """The name that a symbolic link points to; empty if there is none."""
     try:
         return path.readlink().name
@@ -120,26 +122,26 @@ def _link(path: Path) -> str:
         return ""
 
 
-def _node(path: Path) -> Node:
+def _device_node_state(path: Path) -> Node:
     if not path.exists():
         return "absent"
     return "there" if os.access(path, os.R_OK | os.W_OK) else "not writable"
 
 
-def _function(path: Path) -> Function:
-    group = _link(path / "iommu_group")
+def _read_pci_function(path: Path) -> Function:
+    group = _symlink_target_name(path / "iommu_group")
     return Function(
         address=path.name,
-        vendor=_text(path / "vendor").removeprefix("0x"),
-        device=_text(path / "device").removeprefix("0x"),
-        kind=_text(path / "class").removeprefix("0x")[:4],
-        driver=_link(path / "driver"),
+        vendor=_read_sysfs_text(path / "vendor").removeprefix("0x"),
+        device=_read_sysfs_text(path / "device").removeprefix("0x"),
+        kind=_read_sysfs_text(path / "class").removeprefix("0x")[:4],
+        driver=_symlink_target_name(path / "driver"),
         group=int(group) if group.isdecimal() else None,
-        bar=max(_windows(path / "resource"), default=0),
+        bar=max(_pci_bar_sizes(path / "resource"), default=0),
     )
 
 
-def _windows(path: Path) -> Iterator[int]:
+def _pci_bar_sizes(path: Path) -> Iterator[int]:
     """The sizes of a function's windows: start, end and flags per line, in hexadecimal."""
     try:
         rows = [text.split() for text in path.read_text().splitlines()[:6]]

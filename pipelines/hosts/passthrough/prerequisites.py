@@ -70,11 +70,11 @@ def read(output: str) -> Machine:
             match = _ROW.fullmatch(row)
             if match is None or ".." in PurePosixPath(match[2]).parts:
                 raise HostError(f"unexpected description of its machine: {safe(row, 200)}")
-            _put(root / match[2], match[1], match[3] or "")
+            _recreate_machine_entry(root / match[2], match[1], match[3] or "")
         return look(root)
 
 
-def _put(path: Path, kind: str, value: str) -> None:
+def _recreate_machine_entry(path: Path, kind: str, value: str) -> None:
     if kind == "D":
         path.mkdir(parents=True, exist_ok=True)
         return

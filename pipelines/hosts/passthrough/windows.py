@@ -46,7 +46,7 @@ def devices(gpu: Gpu, isolation: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _builds() -> dict[int, _Build]:
+def _known_windows_builds() -> dict[int, _Build]:
     return {build.build: build for build in read_data(_FILE, _Builds).hosts}
 
 
@@ -66,7 +66,7 @@ def runs(host: str, image: str) -> bool | None:
         return None
     if on == of:
         return True
-    return of in _builds()[on].runs if on in _builds() else None
+    return of in _known_windows_builds()[on].runs if on in _known_windows_builds() else None
 
 
 def unpatched(host: int | None, image: str) -> bool:
@@ -77,5 +77,5 @@ def unpatched(host: int | None, image: str) -> bool:
 
 def name(version: str) -> str:
     """The name of a Windows version, for people."""
-    known = _builds().get(number(version) or 0)
+    known = _known_windows_builds().get(number(version) or 0)
     return f"{known.name} ({version})" if known else version

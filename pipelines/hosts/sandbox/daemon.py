@@ -148,10 +148,10 @@ def serve(
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
     with alone(run):
-        _serve(run, Windows(home, ended, wine), ports, account)
+        _run_winrm_service(run, Windows(home, ended, wine), ports, account)
 
 
-def _serve(run: Path, windows: Windows, ports: Ports, account: tuple[str, str]) -> None:
+def _run_winrm_service(run: Path, windows: Windows, ports: Ports, account: tuple[str, str]) -> None:
     try:
         with ThreadPoolExecutor(1) as pool:
             booted = pool.submit(windows.boot)

@@ -76,14 +76,14 @@ def unpacked(cache: Cache) -> Path:
     full disk, and what :meth:`Cache.fetch` does.
     """
     target = cache.root / "wine" / key(cache)
-    if _is_whole(target):
+    if _has_valid_seal(target):
         return target
     with disk_errors(target.parent), alone(target):
-        if not _is_whole(target):
+        if not _has_valid_seal(target):
             cache.fetch_all(TOOLS)
             with scratch_for(target) as scratch:
                 for tool in TOOLS[:-1]:
-                    _unpack(cache.fetch(tool), scratch)
+                    _unpack_debian_package(cache.fetch(tool), scratch)
                 _mark_zlib(scratch)
                 _speed_up_heap(scratch)
                 _drop_debug_sections(scratch)
@@ -96,28 +96,28 @@ def unpacked(cache: Cache) -> Path:
     return target
 
 
-def _is_whole(target: Path) -> bool:
+def _has_valid_seal(target: Path) -> bool:
     try:
         return (target / _SEAL).read_text("utf-8") == str(target)
     except OSError:
         return False
 
 
-def _unpack(package: Path, target: Path) -> None:
+def _unpack_debian_package(package: Path, target: Path) -> None:
     try:
         with _content(package) as content, tarfile.open(fileobj=content, mode="r|") as members:
             for member in members:
                 name = str(PurePosixPath(member.name))
                 wanted = name.startswith(_WANTED) and not name.startswith(_LEFT_OUT)
                 if wanted and not member.isdir():
-                    _put(target / name, member, members)
+                    _extract_tar_member(target / name, member, members)
     except (tarfile.TarError, lzma.LZMAError, EOFError, ValueError) as error:
         raise SetupError(
             f"{package.name} is not unpacked: {error}", hint="It is no package of Debian's."
         ) from None
 
 
-def _put(path: Path, member: tarfile.TarInfo, members: tarfile.TarFile) -> None:
+def _extract_tar_member(path: Path, member: tarfile.TarInfo, members: tarfile.TarFile) -> None:
     """A file, or a link in its own directory; Python 3.11.2 has no filters of tarfile."""
     if ".." in path.parts or "/" in member.linkname:
         raise ValueError(f"{member.name} leads elsewhere")

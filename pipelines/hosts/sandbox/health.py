@@ -20,7 +20,7 @@ _HINT = "Type: invoke provision, which moves it aside and creates a new one."
 
 def check_files(prefix: Prefix) -> str:
     """The Python of its seal, such as 3.11; :class:`DamagedSandboxError` names the damaged file."""
-    python = _seal(prefix).get("python")
+    python = _read_prefix_seal(prefix).get("python")
     if not python:
         raise damaged(prefix, f"its {SEAL} names no Python")
     for name in _REGISTRY:
@@ -53,10 +53,10 @@ def check_image(prefix: Prefix, key: str, *, running: bool) -> None:
 
 def image_of(prefix: Prefix) -> str:
     """The key of its image; empty if an older version created it without one."""
-    return str(_seal(prefix).get("image", ""))
+    return str(_read_prefix_seal(prefix).get("image", ""))
 
 
-def _seal(prefix: Prefix) -> dict[str, object]:
+def _read_prefix_seal(prefix: Prefix) -> dict[str, object]:
     try:
         data = json.loads((prefix.path / SEAL).read_text("utf-8"))
     except (OSError, ValueError):

@@ -67,12 +67,12 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
     with alone(target):  # a second process waits, and takes what the first has made
         if not (target / SEAL).is_file():
             with scratch_for(target) as scratch:
-                _make(cache, python, key, scratch, step)
+                _build_sealed_prefix(cache, python, key, scratch, step)
                 scratch.rename(target)
     return target
 
 
-def _make(cache: Cache, python: str, key: str, scratch: Path, step: Step) -> None:
+def _build_sealed_prefix(cache: Cache, python: str, key: str, scratch: Path, step: Step) -> None:
     """A sealed prefix in ``scratch``, in which nothing runs any more."""
     step("unpacking Wine")
     prefix = Prefix(scratch)
@@ -90,7 +90,7 @@ def _make(cache: Cache, python: str, key: str, scratch: Path, step: Step) -> Non
         toolset.make_toolset(prefix, python.replace(".", ""), home)
         step("sealing")
         prefix.halt()
-        _seal(prefix, python, key)
+        _shrink_and_seal_prefix(prefix, python, key)
     except OSError as error:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
@@ -162,10 +162,10 @@ def _install_python(cache: Cache, python: str, drive: Path) -> Path:
     return home
 
 
-def _seal(prefix: Prefix, python: str, key: str) -> None:
+def _shrink_and_seal_prefix(prefix: Prefix, python: str, key: str) -> None:
     """Make the prefix small and self-contained, then mark it as whole, and of the image ``key``."""
     system = prefix.drive / "windows/system32"
-    for path in _files(system):  # 0.7 GB of copies of Wine's own DLLs: link them instead
+    for path in _regular_files(system):  # 0.7 GB of copies of Wine's own DLLs: link them instead
         original = prefix.wine.libraries / path.name
         if original.is_file() and filecmp.cmp(path, original, shallow=False):
             path.unlink()
@@ -194,7 +194,7 @@ def _seal(prefix: Prefix, python: str, key: str) -> None:
     )
 
 
-def _files(folder: Path) -> Iterable[Path]:
+def _regular_files(folder: Path) -> Iterable[Path]:
     return [p for p in folder.iterdir() if p.is_file() and not p.is_symlink()]
 
 

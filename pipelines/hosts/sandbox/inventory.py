@@ -43,13 +43,13 @@ def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
                 size=tree_size(path),
                 who=f"{getpass.getuser()}@{platform.node()}",
                 unowned="" if used else "pipeline.yaml has no such host",
-                remove=partial(_remove, path),
+                remove=partial(_remove_sandbox, path),
             )
 
 
 def note_user(sandbox: Path) -> None:
     """Note that hosts of this configuration use it: another one's view of it is another."""
-    users = {*_users(sandbox), str(config_file().resolve())}
+    users = {*_read_used_by_file(sandbox), str(config_file().resolve())}
     if sandbox.is_dir():
         (sandbox / _USERS).write_text("\n".join(sorted(users)), "utf-8")
 
@@ -57,15 +57,15 @@ def note_user(sandbox: Path) -> None:
 def used_elsewhere(sandbox: Path) -> bool:
     """Whether another configuration has used it that is still there."""
     own = config_file().resolve()
-    return any(Path(one) != own and Path(one).is_file() for one in _users(sandbox))
+    return any(Path(one) != own and Path(one).is_file() for one in _read_used_by_file(sandbox))
 
 
-def _users(sandbox: Path) -> list[str]:
+def _read_used_by_file(sandbox: Path) -> list[str]:
     file = sandbox / _USERS
     return file.read_text("utf-8").splitlines() if file.is_file() else []
 
 
-def _remove(path: Path) -> None:
+def _remove_sandbox(path: Path) -> None:
     if path.is_dir():
         Prefix(path / "prefix").halt()
         shutil.rmtree(path, ignore_errors=True)

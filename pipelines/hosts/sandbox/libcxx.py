@@ -62,7 +62,7 @@ def built(cache: Cache, python: str, step: Step) -> Path:
         if sealed(target) is None:
             step("compiling libc++, once")
             with scratch_for(target) as scratch:
-                _make(cache, python, step, scratch).rename(target)
+                _build_libcxx(cache, python, step, scratch).rename(target)
     return target
 
 
@@ -94,25 +94,25 @@ def install(made: Path, prefix: Prefix) -> None:
         scratch.rename(place)
 
 
-def _make(cache: Cache, python: str, step: Step, scratch: Path) -> Path:
+def _build_libcxx(cache: Cache, python: str, step: Step, scratch: Path) -> Path:
     """Compile it in a Windows that is made for this and removed afterwards."""
     prefix = Prefix(scratch / "prefix")
     image.copy_image(image.make_image(cache, python, step), prefix.path)
     home = prefix.drive / toolset.LIBCXX
-    sources = _unpack(cache.fetch("zig"), home, prefix.drive / "libcxx-src")
+    sources = _unpack_libcxx_sources(cache.fetch("zig"), home, prefix.drive / "libcxx-src")
     shutil.copy(toolset.SDK / "libcxx/__config_site", home / "include")
     shutil.copytree(toolset.SDK / "libcxx/c", home / "c")
     (home / toolset.LIBCXX_LIBRARY).parent.mkdir()
     try:
         prefix.boot()
-        _compile(prefix, sources, f"C:/{toolset.LIBCXX}/{toolset.LIBCXX_LIBRARY}")
+        _compile_libcxx(prefix, sources, f"C:/{toolset.LIBCXX}/{toolset.LIBCXX_LIBRARY}")
     finally:
         prefix.halt()
     seal(home)
     return home
 
 
-def _unpack(wheel: Path, home: Path, sources: Path) -> Path:
+def _unpack_libcxx_sources(wheel: Path, home: Path, sources: Path) -> Path:
     """Headers into ``home``, with their configuration; sources and licence beside them."""
     configured = 0
     with zipfile.ZipFile(wheel) as archive:
@@ -150,7 +150,7 @@ def _for_cudafe(header: str, content: bytes) -> bytes:
     return content
 
 
-def _compile(prefix: Prefix, sources: Path, library: str) -> None:
+def _compile_libcxx(prefix: Prefix, sources: Path, library: str) -> None:
     """Make ``library`` of all sources, by as many compilers as a small machine has cores."""
     work = sources / "objects"
     work.mkdir()
@@ -162,11 +162,14 @@ def _compile(prefix: Prefix, sources: Path, library: str) -> None:
     ]
     compile_ = [*toolset.CL, *_FLAGS]
     with ThreadPoolExecutor(2) as pool:
-        for half in [pool.submit(_run, prefix, work, [*compile_, *names[at::2]]) for at in (0, 1)]:
+        for half in [
+            pool.submit(_run_compile_command, prefix, work, [*compile_, *names[at::2]])
+            for at in (0, 1)
+        ]:
             half.result()
     objects = [f"{Path(name).stem}.obj" for name in names]
-    _run(prefix, work, [*toolset.LIBRARIAN, f"/out:{library}", *objects])
+    _run_compile_command(prefix, work, [*toolset.LIBRARIAN, f"/out:{library}", *objects])
 
 
-def _run(prefix: Prefix, work: Path, command: Sequence[str]) -> None:
+def _run_compile_command(prefix: Prefix, work: Path, command: Sequence[str]) -> None:
     prefix.run(command, cwd=work, timeout=_SECONDS)

@@ -66,19 +66,19 @@ def scratch_for(target: Path) -> Iterator[Path]:
 
 def seal(folder: Path) -> None:
     """List the files of ``folder`` in it."""
-    (folder / FILES).write_text(json.dumps(_hashes(folder), indent=1), "utf-8")
+    (folder / FILES).write_text(json.dumps(_hash_directory(folder), indent=1), "utf-8")
 
 
 def sealed(folder: Path) -> Mapping[str, str] | None:
     """The sha256 of each file in ``folder``; ``None`` unless it was sealed with just these."""
     try:
         listed: dict[str, str] = json.loads((folder / FILES).read_text("utf-8"))
-        return listed if listed and listed == _hashes(folder) else None
+        return listed if listed and listed == _hash_directory(folder) else None
     except (OSError, ValueError):
         return None
 
 
-def _hashes(folder: Path) -> dict[str, str]:
+def _hash_directory(folder: Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): sha256_of(path)
         for path in sorted(folder.rglob("*"))

@@ -34,7 +34,7 @@ def found(cache: Cache) -> Path | None:
     Raises :class:`ConfigError` if the variable names anything else.
     """
     if not (folder_name := os.environ.get(VARIABLE)):
-        return None if cache.missing([_TOOL]) else _unpacked(cache)
+        return None if cache.missing([_TOOL]) else _unpack_powershell(cache)
     folder = Path(folder_name).expanduser()
     if not all((folder / name).is_file() for name in (_LIBRARY, "pwsh.exe")):
         raise ConfigError(
@@ -44,7 +44,7 @@ def found(cache: Cache) -> Path | None:
     return folder
 
 
-def _unpacked(cache: Cache) -> Path:
+def _unpack_powershell(cache: Cache) -> Path:
     place = cache.path(_TOOL).with_name("unpacked")
     with alone(place):
         if not place.is_dir():
@@ -61,12 +61,12 @@ def install(prefix: Prefix, folder: Path) -> None:
     """
     place = prefix.drive / PLACE
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(folder, place, copy_function=_link)
+    shutil.copytree(folder, place, copy_function=_hardlink_or_copy)
     if not (place / "powershell.exe").exists():
-        _link(place / "pwsh.exe", place / "powershell.exe")
+        _hardlink_or_copy(place / "pwsh.exe", place / "powershell.exe")
 
 
-def _link(source: str | Path, target: str | Path) -> None:
+def _hardlink_or_copy(source: str | Path, target: str | Path) -> None:
     """Link a file (0.1 GB in total), or copy it across file systems."""
     try:
         os.link(source, target)

@@ -172,12 +172,14 @@ void __cdecl __va_start(va_list *, ...);
 
 def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
     """Compile the SDK into the prefix, and the import libraries of ``python`` ("313")."""
-    work = _lay_out(prefix)
+    work = _lay_out_toolset(prefix)
     made = _Compiler(prefix, work)
     with ThreadPoolExecutor(2) as pool:  # two cores are what a small machine has
         libraries = _libraries(prefix, python, python_dir)
-        _all(pool.submit(made.import_library, dll, *what) for dll, what in libraries.items())
-        _all(
+        _wait_for_all(
+            pool.submit(made.import_library, dll, *what) for dll, what in libraries.items()
+        )
+        _wait_for_all(
             [
                 pool.submit(made.program, "cl", "launcher.c", "/DTOOL_CL"),
                 pool.submit(made.program, "link", "launcher.c", "/DTOOL_LINK"),
@@ -188,16 +190,16 @@ def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
                 pool.submit(made.archive, "uuid", "empty.c"),
             ]
         )
-    _install(prefix, work)
+    _install_built_tools(prefix, work)
 
 
-def _all(jobs: Iterable[Future[None]]) -> None:
+def _wait_for_all(jobs: Iterable[Future[None]]) -> None:
     """Begin them all, then wait for each; raises what the first one to fail raised."""
     for job in list(jobs):
         job.result()
 
 
-def _lay_out(prefix: Prefix) -> Path:
+def _lay_out_toolset(prefix: Prefix) -> Path:
     """Put headers, sources and vcvarsall.bat in their places; returns where objects are made."""
     drive = prefix.drive
     work, scripts = drive / _WORK, drive / "VS/VC/Auxiliary/Build"
@@ -297,7 +299,7 @@ class _Compiler:
         self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{library(name)}", *members])
 
 
-def _install(prefix: Prefix, work: Path) -> None:
+def _install_built_tools(prefix: Prefix, work: Path) -> None:
     """Move what was made to where it is looked for, and remove ``work``."""
     from pipelines.hosts.sandbox.msvc.finder import BASE, find  # not for a dry run
 

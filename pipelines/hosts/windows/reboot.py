@@ -67,22 +67,24 @@ def reboot_and_wait(
     with contextlib.closing(session):
         before = session.call(reboot.boot_identity, path=identity)
         screen = session.call(reboot.shows_sign_in)
-        _ask(session, reason, notice, list(command))
+        _request_restart(session, reason, notice, list(command))
     with timed(_log, logging.INFO, "restart"):
         return _Wait(connect, before, identity, screen, progress).until(notice + timeout, pauses)
 
 
-def _once(answers: Iterator[Item]) -> Item:
+def _first_answer(answers: Iterator[Item]) -> Item:
     """The first item of a stream. Not a call, which would reconnect."""
     for answer in answers:
         return answer
     raise HostError("no answer to the restart request")
 
 
-def _ask(session: Session, reason: str, notice: int, command: list[str]) -> None:
+def _request_restart(session: Session, reason: str, notice: int, command: list[str]) -> None:
     """Start the restart; a connection that breaks meanwhile is a good sign, not an error."""
     try:
-        done = _once(session.stream(reboot.reboot, command=command, delay=notice, reason=reason))
+        done = _first_answer(
+            session.stream(reboot.reboot, command=command, delay=notice, reason=reason)
+        )
     except RemoteError as error:
         raise HostError(
             f"the host cannot be restarted: {error.message}",

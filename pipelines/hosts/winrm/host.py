@@ -45,7 +45,7 @@ class WindowsHost(Host):
         package for this authentication method is.
         """
         config = self.config
-        _require(config.transport)
+        _require_transport_package(config.transport)
         if self._credential is not None:
             self._credential.get_secret_value()  # registered before any attempt
         return Endpoint(
@@ -109,7 +109,7 @@ class WindowsHost(Host):
 _OPTIONAL = {"kerberos": ("kerberos", "winkerberos"), "credssp": ("requests_credssp",)}
 
 
-def _require(transport: str) -> None:
+def _require_transport_package(transport: str) -> None:
     modules = _OPTIONAL.get(transport, ())
     if modules and not any(importlib.util.find_spec(name) for name in modules):
         first = "sudo apt-get install gcc python3-dev libkrb5-dev krb5-user; "

@@ -41,7 +41,7 @@ from pipelines.toolchain.lock import ToolchainLock
 
 
 @functools.cache
-def _hosts(kinds: tuple[type[HostConfig], ...]) -> TypeAdapter[HostConfig]:
+def _host_union_adapter(kinds: tuple[type[HostConfig], ...]) -> TypeAdapter[HostConfig]:
     union = functools.reduce(operator.or_, kinds)
     return TypeAdapter(Annotated[union, Field(discriminator="kind")])  # type: ignore[arg-type]
 
@@ -53,7 +53,7 @@ def host_models() -> tuple[type[HostConfig], ...]:
 
 def _read_host(keys: Any) -> HostConfig:
     """A host by its kind: which there are is looked up when a file is read, not before."""
-    return _hosts(host_models()).validate_python(keys)
+    return _host_union_adapter(host_models()).validate_python(keys)
 
 
 class Defaults(Model):

@@ -36,7 +36,7 @@ def recipe_schema() -> dict[str, Any]:
     A key that is required may stand in every version instead of at the top, so editors know
     of types and unknown keys; that nothing is missing is only known when the file is loaded.
     """
-    made = _described(Recipe)
+    made = _schema_with_docstrings(Recipe)
     keys = made["properties"]
     varying = {key: deepcopy(value) for key, value in keys.items() if key in VARIES}
     for value in varying.values():
@@ -64,22 +64,22 @@ def recipe_schema() -> dict[str, Any]:
 @cache
 def config_schema() -> dict[str, Any]:
     """What ``pipeline.yaml`` may hold; a host has the keys of its kind."""
-    made = _described(Config)
+    made = _schema_with_docstrings(Config)
     hosts = made["properties"]["hosts"]
     kinds = {"oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in host_models()]}
     # Under the pattern of their names: an empty schema there would take any host.
     hosts["patternProperties"] = dict.fromkeys(hosts["patternProperties"], kinds)
     hosts["additionalProperties"] = False
     for model in host_models():
-        host = _described(model)
+        host = _schema_with_docstrings(model)
         made["$defs"] |= {**host.pop("$defs", {}), model.__name__: host}
     return {**made, "$schema": _DIALECT, "title": "pipeline.yaml of windows-cuda-wheels"}
 
 
-def _described(model: type[BaseModel]) -> dict[str, Any]:
+def _schema_with_docstrings(model: type[BaseModel]) -> dict[str, Any]:
     """Pydantic's schema of it, in which every key has the words of its docstring."""
     made = model.model_json_schema()
-    for each in _models(model):
+    for each in _iter_nested_models(model):
         part = made if each is model else made["$defs"].get(each.__name__, {})
         if "description" in part:
             part["description"] = plain(part["description"])
@@ -89,12 +89,12 @@ def _described(model: type[BaseModel]) -> dict[str, Any]:
     return made
 
 
-def _models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+def _iter_nested_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """It, and all that may stand in it."""
     yield model
     for field in model.model_fields.values():
         for inner in _classes(field.annotation):
-            yield from _models(inner)
+            yield from _iter_nested_models(inner)
 
 
 def _classes(hint: Any) -> Iterator[type[BaseModel]]:

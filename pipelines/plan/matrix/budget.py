@@ -55,7 +55,7 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
     codes = passes(archs)
     smallest = min(cost.nvcc_threads or 1, codes)
     if most < smallest or most < 1:
-        raise _too_small(cost, host, smallest)
+        raise _host_too_small_error(cost, host, smallest)
     if jobs is not None and jobs * smallest > most:
         raise ConfigError(
             f"--jobs {jobs} needs {jobs * smallest * cost.thread_gib:g} GiB, "
@@ -68,7 +68,7 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
         fitting = min(most // threads, max(1, host.cores // threads), cost.units)
         count = fitting if jobs is None else min(jobs, most // threads)
         if count >= 1:
-            wall = _wall(cost, archs, host, count, threads)
+            wall = _estimate_build_seconds(cost, archs, host, count, threads)
             if best is None or wall < best[0] * 0.99:
                 best = (wall, count, threads)
     assert best is not None  # noqa: S101 - one job of the fewest threads fits, see above
@@ -82,14 +82,16 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
     )
 
 
-def _wall(cost: Cost, archs: ArchList, host: HostFacts, jobs: int, threads: int) -> float:
+def _estimate_build_seconds(
+    cost: Cost, archs: ArchList, host: HostFacts, jobs: int, threads: int
+) -> float:
     """Rounds of units, each as long as its architectures one after the other on its threads."""
     unit = cost.unit_seconds * weight(archs) * math.ceil(passes(archs) / threads) / passes(archs)
     crowd = max(1.0, jobs * threads / host.cores)
     return math.ceil(cost.units / jobs) * unit * crowd
 
 
-def _too_small(cost: Cost, host: HostFacts, threads: int) -> ConfigError:
+def _host_too_small_error(cost: Cost, host: HostFacts, threads: int) -> ConfigError:
     needs = threads * cost.thread_gib + RESERVE / GIB
     scarce = "memory" if host.usable == host.memory else "commit limit (memory and page file)"
     hint = f"Take a host with {needs:.0f} GiB or more"

@@ -48,10 +48,10 @@ def expand(
     lists = list(archs)
     wanted = {axis: tuple(dict.fromkeys(values)) for axis, values in asked.items()}
     for axis, values in wanted.items():
-        _check(axis, values)
+        _require_axis_releases(axis, values)
     cells = []
-    for torch in _torches(recipe, wanted.get("torch", ())):
-        axes = _axes(recipe, torch, wanted)
+    for torch in _selected_torches(recipe, wanted.get("torch", ())):
+        axes = _axis_values(recipe, torch, wanted)
         for values in product(*axes.values()):
             plain = Target(
                 host=host,
@@ -100,7 +100,7 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
     return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.name, p) for p in patterns)]
 
 
-def _check(axis: str, values: Iterable[str]) -> None:
+def _require_axis_releases(axis: str, values: Iterable[str]) -> None:
     for value in values:
         plain = python_release(value) if axis == "python" else value
         if not RELEASE.fullmatch(plain):  # a build would refuse the cell
@@ -111,7 +111,7 @@ def _check(axis: str, values: Iterable[str]) -> None:
             )
 
 
-def _torches(recipe: Recipe, asked: tuple[str, ...]) -> tuple[str, ...]:
+def _selected_torches(recipe: Recipe, asked: tuple[str, ...]) -> tuple[str, ...]:
     if recipe.torch is None:
         return ("",)
     if recipe.tested_with:  # one wheel for all
@@ -119,7 +119,7 @@ def _torches(recipe: Recipe, asked: tuple[str, ...]) -> tuple[str, ...]:
     return asked or tuple(t for t in load_torches() if within(t, recipe.supports.torch))
 
 
-def _axes(
+def _axis_values(
     recipe: Recipe, torch: str, asked: Mapping[str, tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     """Every axis with its values, the slowest first: the requested ones, or all.

@@ -23,7 +23,7 @@ Fact = Literal["msvc", "cuda", "torch", "python", "freethreaded", "arch", "windo
 FACTS: tuple[str, ...] = get_args(Fact)
 
 
-def _version(text: str) -> str:
+def _validate_version_text(text: str) -> str:
     if known(text) is None:
         raise ValueError("not a version")
     return text
@@ -68,7 +68,7 @@ class Compat(Model):
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
     drivers: Dated
     """Source and date of ``toolkit_drivers``."""
-    toolkit_drivers: dict[str, Annotated[str, AfterValidator(_version)]]
+    toolkit_drivers: dict[str, Annotated[str, AfterValidator(_validate_version_text)]]
     """CUDA release (``12.8``) -> the Windows driver that came with it."""
     builds: Dated
     """The same of ``windows``."""

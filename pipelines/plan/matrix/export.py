@@ -29,11 +29,11 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "notes": list(plan.notes),
         "source_in_cache": ground.names is not None,
         "max_path": MAX_PATH,
-        "cells": [_cell(row, plan.shares.get(row.name)) for row in plan.rows],
+        "cells": [_plan_cell_json(row, plan.shares.get(row.name)) for row in plan.rows],
     }
 
 
-def _cell(row: Row, shares: Shares | None) -> dict[str, Any]:
+def _plan_cell_json(row: Row, shares: Shares | None) -> dict[str, Any]:
     judged = row.judged
     return {
         "id": row.name,

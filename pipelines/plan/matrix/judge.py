@@ -89,7 +89,7 @@ class Ground:
     rules: tuple[compat.Rule, ...] = field(default_factory=lambda: compat.load_compat().rules)
 
 
-def _error(rule: str, says: str, hint: str, source: str, **more: Any) -> Finding:
+def _rule_error(rule: str, says: str, hint: str, source: str, **more: Any) -> Finding:
     return Finding(id=rule, level="error", actual=says, hint=hint, source=source, **more)
 
 
@@ -110,7 +110,7 @@ def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Jud
                 if ground.names is not None
                 else None
             )
-        made = _judge(recipe, target, ground, longest[target.python], broken)
+        made = _judge_target(recipe, target, ground, longest[target.python], broken)
         judged.append(replace(made, findings=(*names, *made.findings)) if names else made)
     return judged
 
@@ -120,10 +120,12 @@ def _name_rules(recipe: Recipe, ground: Ground) -> Iterator[Finding]:
     if faults := tree_faults(kept(ground.names or (), recipe.exclude)):
         says = few(f"{name} ({reason})" for name, reason in faults.items())
         hint = "rename them, or leave them out with 'exclude' in the recipe"
-        yield _error("file-names", f"Windows cannot have {says}", hint, shown_file(recipe.name))
+        yield _rule_error(
+            "file-names", f"Windows cannot have {says}", hint, shown_file(recipe.name)
+        )
 
 
-def _judge(
+def _judge_target(
     recipe: Recipe, target: Target, ground: Ground, longest: Longest | None, broken: Lookup
 ) -> Judged:
     host = host_rules(recipe, target, ground.supply, ground.others)
@@ -141,13 +143,13 @@ def _judge(
         archs = translate(recipe.arch_map, target.archs, target.cuda, recipe.name)
         findings += [_warning("archs", note, "", "the recipe") for note in archs.notes]
     except ConfigError as error:
-        findings.append(_error("archs", error.message, error.hint, "pipelines/recipes"))
+        findings.append(_rule_error("archs", error.message, error.hint, "pipelines/recipes"))
     cost = recipe.cost(target.cuda)
     if archs is not None and cost is not None and ground.host.cores:
         try:
             budget = plan_budget(cost, ground.host, archs.effective, ground.jobs)
         except ConfigError as error:
-            findings.append(_error("host-too-small", error.message, error.hint, cost.basis))
+            findings.append(_rule_error("host-too-small", error.message, error.hint, cost.basis))
     findings += _path_rules(longest)
     if not any(finding.failed for finding in findings):
         findings += ground.offline(target)
@@ -182,7 +184,7 @@ def host_rules(
     ]
     elsewhere = f"--host {' or '.join(giving)}" if giving else _NO_HOST
     return found + [
-        _error(rule, says, f"{own}, or {elsewhere}" if own else elsewhere, source)
+        _rule_error(rule, says, f"{own}, or {elsewhere}" if own else elsewhere, source)
         for rule, says, own, source in refused
     ]
 
@@ -202,7 +204,7 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     if driver.major < wanted.major:
         says = f"{own} and the wheel is for CUDA {target.cuda}"
         hint += ", name a --cuda that it knows, or leave the GPU out"
-        yield _error("driver-cuda", says, hint, _COMPATIBLE, raises="SetupError")
+        yield _rule_error("driver-cuda", says, hint, _COMPATIBLE, raises="SetupError")
     elif driver < wanted:
         says = f"{own} and the wheel is for CUDA {target.cuda}: its PTX will not be compiled"
         yield _warning("driver-cuda", says, hint, _COMPATIBLE)
@@ -267,10 +269,10 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     absent = [name for name in missing if name not in known]
     if unpinned:
         says = f"{where} has no sha256 of {', '.join(unpinned)}, which this cell needs"
-        yield _error(NOT_PINNED, says, f"invoke lock --only {','.join(unpinned)}", where)
+        yield _rule_error(NOT_PINNED, says, f"invoke lock --only {','.join(unpinned)}", where)
     if absent:
         says = f"{where} has no {', '.join(absent)} for this cell"
-        yield _error(NOT_PINNED, says, f"add it to {wanted_file()}, then: invoke lock", where)
+        yield _rule_error(NOT_PINNED, says, f"add it to {wanted_file()}, then: invoke lock", where)
     if untested := ground.untested(target):
         of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
         says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"
@@ -280,7 +282,7 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
 
 def _path_rules(longest: Longest | None) -> Iterable[Finding]:
     if longest is not None and not longest.fits:
-        yield _error(
+        yield _rule_error(
             "path-too-long",
             f"{len(longest.path)} characters, {MAX_PATH} are possible: {longest.path}",
             f"a build root of at most {longest.root_at_most} characters, "
@@ -298,14 +300,14 @@ def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
     if recipe.is_wheel and target.python not in recipe.pythons:
         near = _nearest(target.python, recipe.pythons)
         says = f"{_called(recipe)} is not for Python {target.python}"
-        yield _error("recipe-python", says, f"the nearest is {near}", where)
+        yield _rule_error("recipe-python", says, f"the nearest is {near}", where)
     for name, value, range_ in (
         ("torch", target.torch, recipe.supports.torch),
         ("cuda", target.cuda, recipe.supports.cuda),
     ):
         if value and not within(value, range_):
             says = f"{_called(recipe)} supports {name} {range_}, not {value}"
-            yield _error(f"recipe-{name}", says, f"--{name} in that range", where)
+            yield _rule_error(f"recipe-{name}", says, f"--{name} in that range", where)
 
 
 def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
@@ -334,11 +336,11 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
     elif target.cuda not in build.cuda:
         says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
         near = _nearest(target.cuda, build.cudas)
-        yield _error("torch-cuda", says, f"the nearest is {near}", build.source)
+        yield _rule_error("torch-cuda", says, f"the nearest is {near}", build.source)
     if target.python not in build.python:
         says = f"there is no torch {target.torch} for Python {target.python} on Windows"
         near = _nearest(target.python, build.python)
-        yield _error("torch-python", says, f"the nearest is {near}", _TORCH_WHEELS)
+        yield _rule_error("torch-python", says, f"the nearest is {near}", _TORCH_WHEELS)
 
 
 def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Finding]:

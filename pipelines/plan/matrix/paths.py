@@ -49,7 +49,7 @@ def longest_path(recipe: Recipe, names: Iterable[str], python: str, root: str) -
     """
     directory = rf"{root}\{'0' * JOB}\src"
     best, twice = directory, False
-    for name, again in _below(recipe, kept(names, recipe.exclude), python):
+    for name, again in _iter_build_paths(recipe, kept(names, recipe.exclude), python):
         path = rf"{directory}\{name}"
         if again:
             path = rf"{directory}\{again}\{_bare(directory)}\{name}"
@@ -64,18 +64,18 @@ def _bare(directory: str) -> str:
     return directory[len(PureWindowsPath(directory).anchor) :]
 
 
-def _below(recipe: Recipe, names: list[str], python: str) -> Iterable[tuple[str, str]]:
+def _iter_build_paths(recipe: Recipe, names: list[str], python: str) -> Iterable[tuple[str, str]]:
     """Paths below the tree, and for objects of absolute sources what comes before the root."""
     temp = rf"build\temp.win-amd64-cpython-{python.replace('.', '')}\Release"
     for name in names:
         windows = name.replace("/", "\\")
         yield windows, ""
         stem = windows.rpartition(".")[0]
-        if _any(name, recipe.objects.relative):
+        if _matches_any_glob(name, recipe.objects.relative):
             yield rf"{temp}\{stem}.obj", ""
-        if _any(name, recipe.objects.absolute):
+        if _matches_any_glob(name, recipe.objects.absolute):
             yield rf"{stem}.obj", temp
 
 
-def _any(name: str, globs: Iterable[str]) -> bool:
+def _matches_any_glob(name: str, globs: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)

@@ -90,20 +90,21 @@ def reckon(
     cost = recipe.cost(recipe.cuda)
     if cost is None:
         return None
-    seconds = _seconds(recipe, cost, names or ())
+    seconds = _unit_seconds(recipe, cost, names or ())
     cost = alike(cost).model_copy(update={"units": len(seconds)})
     if not count:
         count, _ = shares_for(cost, [host] * RUNNERS, archs, jobs)
     each = {str(number): one * weight(archs) for number, one in enumerate(seconds)}
     most = plan_budget(cost, host, archs, jobs).jobs
     longest = max(
-        _wall([each[unit] for unit in share], most) for share in balance.divided(each, count)
+        _schedule_makespan([each[unit] for unit in share], most)
+        for share in balance.divided(each, count)
     )
-    alone = _wall(sorted(each.values(), reverse=True), most)
+    alone = _schedule_makespan(sorted(each.values(), reverse=True), most)
     return Shares(count, len(seconds), longest, alone)
 
 
-def _seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> list[float]:
+def _unit_seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> list[float]:
     """Seconds of each unit for one architecture; the average of all if its own are unknown."""
     globs = (*recipe.objects.relative, *recipe.objects.absolute)
     found = [name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
@@ -113,7 +114,7 @@ def _seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> list[float]:
     return [balance.weight(name, costs, cost.unit_seconds) for name in found]
 
 
-def _wall(seconds: Sequence[float], jobs: int) -> float:
+def _schedule_makespan(seconds: Sequence[float], jobs: int) -> float:
     """Seconds until the last one is done, ``jobs`` at a time, each started when another ends."""
     ends = [0.0] * jobs
     for one in seconds:

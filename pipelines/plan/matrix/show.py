@@ -45,7 +45,7 @@ def print_table(plan: Plan) -> None:
         say(f"{host.origin} was not asked: add --ask for jobs, memory and time", "yellow")
     for note in plan.notes:
         say(note)
-    every = [dict(zip(_COLUMNS, _line(row), strict=True)) for row in rows]
+    every = [dict(zip(_COLUMNS, _plan_table_row(row), strict=True)) for row in rows]
     known = [name for name in _COLUMNS if any(line[name] != _UNKNOWN for line in every)]
     lines = [{name: line[name] for name in known} for line in every]
     spare = [name for name in _SPARE if name in known]
@@ -66,7 +66,7 @@ def print_table(plan: Plan) -> None:
         say(f"{more}, not checked here: invoke plan --select '*'", "dim")
 
 
-def _line(row: Row) -> list[str]:
+def _plan_table_row(row: Row) -> list[str]:
     """As :data:`_COLUMNS`; only the verdict is markup."""
     judged, budget, longest = row.judged, row.judged.budget, row.judged.longest
     files = row.here.toolkit_files

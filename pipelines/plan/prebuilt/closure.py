@@ -164,7 +164,7 @@ def resolve_closure(
         try:
             done = subprocess.run(
                 [*command, *(["--constraint", str(bounds)] if limits else []), str(requested)],
-                env=_environment(),
+                env=_uv_environment(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 encoding="utf-8",
@@ -175,12 +175,12 @@ def resolve_closure(
         except (OSError, subprocess.TimeoutExpired) as error:
             raise LockError(f"uv could not resolve {requirements[0]}: {error}") from None
     if done.returncode:
-        raise _error(requirements[0], done.stderr, offline=offline)
-    offers = _offers(done.stdout, python, platforms)
+        raise _explain_uv_failure(requirements[0], done.stderr, offline=offline)
+    offers = _choose_locked_wheels(done.stdout, python, platforms)
     return Closure(offers, tuple(line(text, 300) for text in _YANKED.findall(done.stderr)))
 
 
-def _environment() -> Mapping[str, str]:
+def _uv_environment() -> Mapping[str, str]:
     """The user's environment, with pip's index if uv has none, and the system's certificates."""
     own = {
         name: value
@@ -193,7 +193,7 @@ def _environment() -> Mapping[str, str]:
     return {"UV_SYSTEM_CERTS": "true", **own}
 
 
-def _error(first: str, stderr: str, *, offline: bool) -> PipelineError:
+def _explain_uv_failure(first: str, stderr: str, *, offline: bool) -> PipelineError:
     text = block(stderr, 1500)
     flat = " ".join(stderr.split())
     where = " (--offline: only the wheelhouse was searched)" if offline else ""
@@ -208,7 +208,7 @@ def _error(first: str, stderr: str, *, offline: bool) -> PipelineError:
     )
 
 
-def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ...]:
+def _choose_locked_wheels(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ...]:
     """Uv's choice: for each package the wheel with the best tags for this Python."""
     try:
         lock = _Lock.model_validate(tomllib.loads(text))

@@ -77,7 +77,7 @@ def match(
     refused: dict[str, str] = {}
     fitting: list[tuple[tuple[int, int], Offer]] = []
     for offer in offers:
-        reason, rank = _fits(recipe, target, offer, tags)
+        reason, rank = _rank_offer(recipe, target, offer, tags)
         if reason:
             refused[offer.file] = reason
         else:
@@ -86,7 +86,7 @@ def match(
     return Match(tuple(offer for _, offer in fitting), refused)
 
 
-def _fits(
+def _rank_offer(
     recipe: Recipe, target: Target, offer: Offer, tags: dict[Tag, int]
 ) -> tuple[str, tuple[int, int]]:
     """Why it does not fit (empty if it does), and its rank."""
@@ -121,7 +121,7 @@ def _states(local: str, target: Target) -> tuple[str, int]:
     return "", (not torch) + (not cuda)
 
 
-def _release(facts: WheelFacts, target: Target) -> str:
+def _required_cuda_release(facts: WheelFacts, target: Target) -> str:
     """The CUDA version that must have made it: the target's, or only its major version.
 
     The latter if the wheel's name states no more: CUDA minor versions are compatible.
@@ -194,7 +194,7 @@ def examine(
     """
     sha256 = sha256_of(path)
     if offer.sha256 and sha256 != offer.sha256:  # its contents do not matter then
-        raise _refused(offer, f"its sha256 is {sha256}, expected {offer.sha256}")
+        raise _rejected_offer_error(offer, f"its sha256 is {sha256}, expected {offer.sha256}")
     facts = inspect(path)
     own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
     checks = check_wheel(
@@ -204,11 +204,11 @@ def examine(
             target.python,
             torch=target.torch,
         ),
-        kernels=Kernels(target.archs, _release(facts, target), jit=True),
+        kernels=Kernels(target.archs, _required_cuda_release(facts, target), jit=True),
         stated=offer.sha256 or "",
     )
     if wrong := failures(checks):
-        raise _refused(offer, "; ".join(wrong))
+        raise _rejected_offer_error(offer, "; ".join(wrong))
     return AuditedFile(file=path.name, sha256=facts.sha256, version=facts.version, checks=checks)
 
 
@@ -233,7 +233,7 @@ def examine_external(path: Path, sha256: str, installation: Installation) -> Aud
     )
 
 
-def _refused(offer: Offer, why: str) -> AuditError:
+def _rejected_offer_error(offer: Offer, why: str) -> AuditError:
     return AuditError(
         f"{offer.file} is not used: {why}",
         hint="Use another wheel, or build it (strategy: prebuilt-then-build).",

@@ -80,7 +80,7 @@ def read_external(requested: str) -> ExternalWheel:
             at = read_address(requested)
         except ValueError as error:
             raise _invalid(*error.args) from None
-        return _named(at.shown, at.file, at.place, at.stated)
+        return _wheel_from_filename(at.shown, at.file, at.place, at.stated)
     path = Path(requested).expanduser()
     if (
         path.suffix == ".whl"
@@ -93,11 +93,11 @@ def read_external(requested: str) -> ExternalWheel:
             raise _invalid(requested, "a directory; only one wheel is tested at a time")
         if not path.is_file():
             raise _invalid(requested, "no such file")
-        return _named(requested, path.name, str(path.absolute()))
+        return _wheel_from_filename(requested, path.name, str(path.absolute()))
     requirement = read_release("wheel", requested)
     version = next(iter(requirement.specifier)).version
     name = canonicalize_name(requirement.name)
-    return _plain(
+    return _require_plain_name(
         ExternalWheel(
             requested=requested,
             name=name,
@@ -159,14 +159,14 @@ def read_address(requested: str) -> Address:
     return Address(address, requested.partition("#")[0], file, match[1] if match else "")
 
 
-def _named(requested: str, file: str, place: str, stated: str = "") -> ExternalWheel:
+def _wheel_from_filename(requested: str, file: str, place: str, stated: str = "") -> ExternalWheel:
     try:
         name, version, _, tags = parse_wheel_filename(file)
     except InvalidWheelFilename:
         raise _not_a_wheel(requested, file) from None
     if not _FILE.fullmatch(file):
         raise _invalid(requested, "its name has invalid characters")
-    return _plain(
+    return _require_plain_name(
         ExternalWheel(
             requested=requested,
             name=name,
@@ -189,7 +189,7 @@ def _not_a_wheel(requested: str, file: str) -> ConfigError:
     )
 
 
-def _plain(made: ExternalWheel) -> ExternalWheel:
+def _require_plain_name(made: ExternalWheel) -> ExternalWheel:
     for text in (made.name, made.version):
         if not _PLAIN.fullmatch(text):
             raise _invalid(made.requested, f"its name or version cannot be used: {line(text, 80)}")
@@ -205,11 +205,12 @@ def refuse_incompatible(wheel: ExternalWheel, python: str, platforms: Sequence[s
     """Raise :class:`ConfigError` if the file's tags do not match the host."""
     if wheel.tags and (why := incompatibility(wheel.tags, python, platforms)):
         raise ConfigError(
-            f"--wheel {line(wheel.requested, 200)}: {why}", hint=_hint(wheel, python, platforms)
+            f"--wheel {line(wheel.requested, 200)}: {why}",
+            hint=_incompatible_wheel_hint(wheel, python, platforms),
         )
 
 
-def _hint(wheel: ExternalWheel, python: str, platforms: Sequence[str]) -> str:
+def _incompatible_wheel_hint(wheel: ExternalWheel, python: str, platforms: Sequence[str]) -> str:
     """How to fix an incompatible ``--wheel``."""
     if {tag.platform for tag in wheel.tags}.intersection((*platforms, "any")):
         fits = {match[1] for tag in wheel.tags if (match := _CP3.fullmatch(tag.interpreter))}

@@ -41,7 +41,7 @@ def read_pages(urls: Sequence[str]) -> list[IndexPage | ConfigError]:
             why = f"it cannot be read: {type(result).__name__}"
             if isinstance(result, TimedOutError | DiedError):
                 why = f"reading it took more than {_SECONDS} s or ran out of memory"
-            pages[number] = _refused(urls[number], why)
+            pages[number] = _index_page_error(urls[number], why)
     return [pages[number] for number in range(len(urls))]
 
 
@@ -50,7 +50,7 @@ def read_page(url: str) -> IndexPage:
     try:
         return read_repository(url) if is_repository(url) else read_index(url)
     except IndexPageError as error:
-        raise _refused(url, str(error)) from None
+        raise _index_page_error(url, str(error)) from None
 
 
 def listed_on(file: File) -> Listed:
@@ -69,5 +69,5 @@ def listed_on(file: File) -> Listed:
     return Listed(offer, file.yanked, problem)
 
 
-def _refused(url: str, why: str) -> ConfigError:
+def _index_page_error(url: str, why: str) -> ConfigError:
     return ConfigError(f"{shown_url(url)}: {why}", hint=_HINT)

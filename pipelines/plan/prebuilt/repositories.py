@@ -77,12 +77,12 @@ def _of_github(repository: str) -> Iterator[File]:
     if token := os.environ.get("GITHUB_TOKEN"):
         headers["Authorization"] = f"Bearer {secret(token)}"
     for body in _pages(f"{api}/repos/{repository}/releases?per_page=30", headers):
-        releases = _read(list[_Release], body)
+        releases = _parse_api_answer(list[_Release], body)
         for asset in (asset for release in releases for asset in release.assets):
             where = asset.browser_download_url
             if not where.startswith(f"{server}/"):
                 raise IndexPageError(f"it offers {line(where, 120)}, on another host")
-            name = _name(unquote(urlsplit(where).path))
+            name = _repository_file_name(unquote(urlsplit(where).path))
             digest = (asset.digest or "").removeprefix("sha256:") or None
             yield File(name, where, digest, asset.size, label=asset.name)
 
@@ -91,23 +91,23 @@ def _of_hugging_face(kind: str, repository: str) -> Iterator[File]:
     host = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     api = f"{host}/api/{kind or 'models/'}{repository}/tree/main?recursive=true"
     for body in _pages(api, {}):
-        for entry in _read(list[_Entry], body):
+        for entry in _parse_api_answer(list[_Entry], body):
             if entry.type == "file":
-                name = _name(f"/{entry.path}")
+                name = _repository_file_name(f"/{entry.path}")
                 where = f"{host}/{kind}{repository}/resolve/main/{quote(entry.path)}"
                 size = entry.lfs.size if entry.lfs else entry.size
                 sha256 = entry.lfs.oid if entry.lfs else None
                 yield File(name, where, sha256, size)
 
 
-def _name(path: str) -> str:
+def _repository_file_name(path: str) -> str:
     """The file's name; a path with ``..`` may be that of another repository."""
     if {".", ".."} & {*path.split("/")}:
         raise IndexPageError(f"it has a file {line(path, 120)}")
     return path.rpartition("/")[2]
 
 
-def _read(kind: type[Kind], body: bytes) -> Kind:
+def _parse_api_answer(kind: type[Kind], body: bytes) -> Kind:
     try:
         return TypeAdapter(kind).validate_json(body)
     except ValidationError as error:

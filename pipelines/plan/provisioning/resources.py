@@ -57,7 +57,7 @@ def load_resources(path: Path = RESOURCES_FILE) -> Resources:
     of a built-in one. Two packages with the same name are refused.
     """
     made = read_data(path, Resources, hint=_HINT)
-    _check(made, path)
+    _require_resource_order(made, path)
     if path != RESOURCES_FILE:
         return made
     brought = [
@@ -71,11 +71,11 @@ def load_resources(path: Path = RESOURCES_FILE) -> Resources:
             resource.id: resource for resource in more.resources
         }
         made = made.model_copy(update={"resources": tuple(rows.values())})
-        _check(made, source.path)
+        _require_resource_order(made, source.path)
     return made
 
 
-def _check(made: Resources, path: Path) -> None:
+def _require_resource_order(made: Resources, path: Path) -> None:
     try:
         in_order(made.resources)
     except ConfigError as error:

@@ -80,14 +80,14 @@ class WheelName:
         return cls(project, version, build, frozenset(map(str, tags)), label)
 
 
-def _file(name: str) -> str:
+def _validate_wheel_filename(name: str) -> str:
     WheelName.read(name)
     if re.search(r"[^\w.+!-]", name, re.ASCII):
         raise ValueError("expected only letters, digits and ._+-! in the name")
     return name
 
 
-def _address(url: str) -> str:
+def _validate_wheel_url(url: str) -> str:
     """Validate an address below the index or by https; never a script, never outside the index."""
     if url.startswith(("https://", "http://127.0.0.1:")):
         inside = url.partition("://")[2]
@@ -145,11 +145,11 @@ class Rebuilt(Model):
 class Wheel(Model):
     """A published wheel."""
 
-    file: Annotated[Short, AfterValidator(_file)]
+    file: Annotated[Short, AfterValidator(_validate_wheel_filename)]
     sha256: Sha256
     size: Annotated[int, Field(ge=1, le=1 << 40)]
     """Bytes."""
-    url: Annotated[str, StringConstraints(max_length=1000), AfterValidator(_address)]
+    url: Annotated[str, StringConstraints(max_length=1000), AfterValidator(_validate_wheel_url)]
     """Path below the index, or an https address."""
     metadata_sha256: Sha256
     """Of its METADATA file, which is published next to it."""

@@ -41,13 +41,13 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         variants=len(catalogue.wheels) - len(table),
         untested=sum(row.wheel.smoke.verdict == "untested" for row in table),
         projects=list(dict.fromkeys(row.project for row in table)),
-        platforms=_platforms(table),
-        pythons=_pythons(table),
+        platforms=_platform_choices(table),
+        pythons=_python_choices(table),
         cudas=sorted({row.wheel.cuda for row in table} - {""}, key=Version, reverse=True),
-        torches=_torches(table),
+        torches=_torch_choices(table),
         levels=sorted({row.wheel.evidence for row in table})[:_LEVELS],
         cards=[(gpu.show, gpu.capability) for gpu in load_table().gpus],
-        capabilities=_capabilities(table),
+        capabilities=_capability_choices(table),
         forms=commands(),
     )
 
@@ -96,12 +96,12 @@ def commands() -> list[tuple[str, str, str, str]]:
     return [*made, ("a uv project", typed([uv], "cmd"), "", "")]
 
 
-def _platforms(table: Sequence[Row]) -> list[str]:
+def _platform_choices(table: Sequence[Row]) -> list[str]:
     platforms = {platform for row in table for platform in row.platforms.split()}
     return sorted(platforms - {"any"}) or ["win_amd64"] * bool(platforms)
 
 
-def _pythons(table: Sequence[Row]) -> list[str]:
+def _python_choices(table: Sequence[Row]) -> list[str]:
     """Every Python version with a wheel, within the common range.
 
     Free-threaded ones are included if a wheel is for a single one of them.
@@ -113,7 +113,7 @@ def _pythons(table: Sequence[Row]) -> list[str]:
     return sorted([*own, *(f"3.{minor}t" for minor in free)], key=python_order)
 
 
-def _torches(table: Sequence[Row]) -> list[str]:
+def _torch_choices(table: Sequence[Row]) -> list[str]:
     """Versions of torch's wheels for these versions and CUDA."""
     pairs = {(row.wheel.torch, row.wheel.cuda) for row in table if row.wheel.torch}
     ordered = sorted(
@@ -122,7 +122,7 @@ def _torches(table: Sequence[Row]) -> list[str]:
     return [f"{torch}.0+cu{cuda.replace('.', '')}" if cuda else torch for torch, cuda in ordered]
 
 
-def _capabilities(table: Sequence[Row]) -> list[str]:
+def _capability_choices(table: Sequence[Row]) -> list[str]:
     """Compute capabilities of all known cards and of all wheels."""
     archs = {arch for row in table for arch in (*row.wheel.sass, *row.wheel.ptx)}
     known = {gpu.capability for gpu in load_table().gpus}

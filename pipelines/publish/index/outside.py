@@ -63,16 +63,16 @@ def look(address: str) -> Look:
     if not base.startswith((*sources.SECURE, _LOCAL)):
         raise ConfigError(f"{shown_url(address)}: expected an https address", hint=_HINT)
     seen = Look(Counter(), Counter(), [])
-    kind, actual, data = _get(base + CATALOGUE, "which.py", MOST)
+    kind, actual, data = _fetch_published_file(base + CATALOGUE, "which.py", MOST)
     catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
     if not catalogue.wheels:
         raise (HostError if kind == "silent" else ConfigError)(
             f"{shown_url(base)}: {kind or 'empty'}: {actual if kind else 'it has no wheels'}",
             hint=_HINT,
         )
-    for agent, path, expected, size in _listed(catalogue):
+    for agent, path, expected, size in _iter_expected_downloads(catalogue):
         seen.listed[agent] += 1
-        kind, actual, _ = _get(urljoin(base, path), agent, size)
+        kind, actual, _ = _fetch_published_file(urljoin(base, path), agent, size)
         seen.fetched[agent] += not kind
         if not kind and actual != expected:
             kind, actual = "bytes", f"sha256 {actual}, expected {expected}"
@@ -81,7 +81,7 @@ def look(address: str) -> Look:
     return seen
 
 
-def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
+def _iter_expected_downloads(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
     """Client, path (of a page: with a slash), sha256 and largest size of each file."""
     places = tuple(f"{place}/" for place in views(catalogue))
     for path, data in render(catalogue).items():
@@ -101,7 +101,7 @@ def _listed(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
         )
 
 
-def _get(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
+def _fetch_published_file(url: str, agent: str, most: int) -> tuple[str, str, bytes]:
     """Kind of problem and reason; or an empty string, the sha256 and the body."""
     import requests
 

@@ -74,18 +74,18 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
         names = [{"name": name} for name in sorted(projects)]
         said = [*_notices(catalogue, place)]
         meta = {"api-version": _VERSION} | ({"_notices": said} if said else {})
-        made |= _pair(place, {"meta": meta, "projects": names})
+        made |= _render_simple_page(place, {"meta": meta, "projects": names})
         for project, own in projects.items():
-            data = _project(project, own, releases, place, catalogue.tracks)
+            data = _project_page_data(project, own, releases, place, catalogue.tracks)
             data["meta"] |= meta
-            made |= _pair(f"{place}/{project}", data)
+            made |= _render_simple_page(f"{place}/{project}", data)
     table = rows(catalogue)
     made |= about(catalogue, table)
     made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
     return made | {WHICH: joined(), _IIS.name: _IIS.read_bytes()}
 
 
-def _pair(place: str, data: dict[str, Any]) -> dict[str, bytes]:
+def _render_simple_page(place: str, data: dict[str, Any]) -> dict[str, bytes]:
     """A page as HTML and as JSON."""
     html = environment().get_template("simple.html.j2").render(page=data)
     text = json.dumps(data, indent=1) + "\n"
@@ -104,7 +104,7 @@ def _notices(catalogue: Catalogue, place: str) -> Iterator[str]:
         )
 
 
-def _project(
+def _project_page_data(
     project: str,
     wheels: Sequence[Wheel],
     releases: Mapping[str, tuple[str, bytes]],
@@ -117,7 +117,7 @@ def _project(
     uploaded: dict[str, str] = {}
     for wheel in sorted(wheels, key=lambda wheel: (wheel.name.version, wheel.file)):
         url = wheel.url if "://" in wheel.url else up + quote(wheel.url)
-        about = _file(wheel.file, url, wheel.sha256, wheel.size, wheel.uploaded)
+        about = _simple_file_entry(wheel.file, url, wheel.sha256, wheel.size, wheel.uploaded)
         about["core-metadata"] = {"sha256": wheel.metadata_sha256}
         about["yanked"] = False if wheel.yanked is None else wheel.yanked or True
         # A yanked wheel is still taken by ==; one for no Python is not.
@@ -130,7 +130,7 @@ def _project(
     for name, when in uploaded.items():
         path, data = releases[name]
         hashed = hashlib.sha256(data).hexdigest()
-        files.append(_file(name, up + quote(path), hashed, len(data), when))
+        files.append(_simple_file_entry(name, up + quote(path), hashed, len(data), when))
     meta: dict[str, Any] = {"api-version": _VERSION}
     if tracks:
         meta["tracks"] = [f"{tracks}{project}/"]
@@ -138,7 +138,9 @@ def _project(
     return {"meta": meta, "name": project, "versions": [*versions], "files": files}
 
 
-def _file(name: str, url: str, sha256: str, size: int, uploaded: str) -> dict[str, Any]:
+def _simple_file_entry(
+    name: str, url: str, sha256: str, size: int, uploaded: str
+) -> dict[str, Any]:
     return {
         "filename": name,
         "url": url,

@@ -103,22 +103,22 @@ def publish(
     """
     lock = nullcontext(b"") if dry_run else locked(store, order.unlock)
     with lock as mine, tempfile.TemporaryDirectory() as room:
-        before = _read(store, order)
+        before = _read_trusted_catalogue(store, order)
         known = before.by_name
         _require_intact(store, release, before)
-        released = list(_wheels(before, order, Path(room)))
-        after = _changed(before, order, [wheel for _, _, wheel in released], release)
+        released = list(_iter_order_wheels(before, order, Path(room)))
+        after = _apply_order(before, order, [wheel for _, _, wheel in released], release)
         if dry_run:
-            return Done(after, _fresh(before, after), tuple(_unlike(store, after)))
+            return Done(after, _added_wheels(before, after), tuple(_outdated_pages(store, after)))
         for path, metadata, wheel in released:
             if wheel.name not in known:
-                written = _written(Path(room), metadata)
-                after = _place(store, release, path, wheel, after, metadata=written)
+                written = _write_scratch_file(Path(room), metadata)
+                after = _upload_wheel(store, release, path, wheel, after, metadata=written)
                 say(wheel)
         if release:
             release.finish()
-        for place, data in (*_shown(order, after), *release_files(after).values()):
-            store.place(place, _written(Path(room), data), sha256(data).hexdigest())
+        for place, data in (*_iter_evidence_files(order, after), *release_files(after).values()):
+            store.place(place, _write_scratch_file(Path(room), data), sha256(data).hexdigest())
         after = after.stating(lambda wheel: stated(wheel.files, store.hashed))
         if after != before:
             after = after.model_copy(update={"generation": before.generation + 1})
@@ -127,23 +127,23 @@ def publish(
             store.write(CATALOGUE, after.dump())
         with disk_errors(memory_file()):
             remember(store.address, after.generation, after.digest)
-        for page, data in (pages := _unlike(store, after)).items():
+        for page, data in (pages := _outdated_pages(store, after)).items():
             store.write(page, data)
-    return Done(after, _fresh(before, after), tuple(pages))
+    return Done(after, _added_wheels(before, after), tuple(pages))
 
 
-def _unlike(store: Store, after: Catalogue) -> dict[str, bytes]:
+def _outdated_pages(store: Store, after: Catalogue) -> dict[str, bytes]:
     """The pages that the store does not have, or has with other contents."""
     pages = render(after).items()
     return {path: data for path, data in pages if store.read(path, len(data)) != data}
 
 
-def _fresh(before: Catalogue, after: Catalogue) -> tuple[Wheel, ...]:
+def _added_wheels(before: Catalogue, after: Catalogue) -> tuple[Wheel, ...]:
     known = before.by_name
     return tuple(wheel for wheel in after.wheels if wheel.name not in known)
 
 
-def _read(store: Store, order: Order) -> Catalogue:
+def _read_trusted_catalogue(store: Store, order: Order) -> Catalogue:
     """The catalogue: signed by a key that is trusted, and not older than the last one seen."""
     data = store.read(CATALOGUE, MOST)
     if data is None and (store.read("index.html", 1) is not None or store.listed(COMBINED)):
@@ -161,7 +161,7 @@ def _read(store: Store, order: Order) -> Catalogue:
     return found
 
 
-def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
+def _iter_evidence_files(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
     """Evidence files that the catalogue lists, by path."""
     rows = after.by_name
     for offer in order.offers:
@@ -171,12 +171,12 @@ def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
                 yield shown_at(row.file, kind, hashed), data
 
 
-def _changed(
+def _apply_order(
     before: Catalogue, order: Order, wheels: Sequence[Wheel], release: Release | None
 ) -> Catalogue:
     after = before.plus(wheels).with_verdicts(order.rebuilt)
     if release:
-        release.require_room(wheel.file for wheel in _fresh(before, after))
+        release.require_room(wheel.file for wheel in _added_wheels(before, after))
     if order.yank:
         after = after.without(order.yank, order.because)
     if order.tracks is not None:
@@ -234,11 +234,13 @@ def _is_released(release: Release | None, wheel: Wheel) -> bool:
     return all(release.sha256(address) == hashed for address, hashed in hashes.items())
 
 
-def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path, bytes, Wheel]]:
+def _iter_order_wheels(
+    before: Catalogue, order: Order, room: Path
+) -> Iterator[tuple[Path, bytes, Wheel]]:
     """The wheels of an order and their variants, with their METADATA."""
     for offer in order.offers:
         plain, facts = offer.entry, offer.wheel.facts
-        yield offer.wheel.path, _metadata(offer.wheel.path, facts.dist_info), plain
+        yield offer.wheel.path, _read_wheel_metadata(offer.wheel.path, facts.dist_info), plain
         if not order.variants or stamped(facts.version.partition("+")[2]):
             continue  # a variant's version cannot state its toolset
         there = _variant_of(before, plain)
@@ -250,7 +252,7 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
             project = facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
             info = f"{project}-{version_of(facts.version, plain.torch)}.dist-info"
             same = plain.model_dump() | {"made_from": plain.sha256, "attached": {}}
-            yield made, _metadata(made, info), entry_of(made, info, **same)
+            yield made, _read_wheel_metadata(made, info), entry_of(made, info, **same)
 
 
 def _variant_of(before: Catalogue, plain: Wheel) -> Wheel | None:
@@ -261,7 +263,7 @@ def _variant_of(before: Catalogue, plain: Wheel) -> Wheel | None:
     return next(fits, None)
 
 
-def _metadata(path: Path, info: str) -> bytes:
+def _read_wheel_metadata(path: Path, info: str) -> bytes:
     with zipfile.ZipFile(path) as archive:
         return archive.read(f"{info}/METADATA")
 
@@ -271,7 +273,7 @@ def entry_of(path: Path, info: str, **evidence: Any) -> Wheel:
 
     Raises :class:`AuditError` for what a catalogue cannot say.
     """
-    metadata, hashed = _metadata(path, info), sha256_of(path)
+    metadata, hashed = _read_wheel_metadata(path, info), sha256_of(path)
     required = HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     own = {
         "file": path.name,
@@ -291,7 +293,7 @@ def entry_of(path: Path, info: str, **evidence: Any) -> Wheel:
         ) from None
 
 
-def _place(
+def _upload_wheel(
     store: Store,
     release: Release | None,
     path: Path,
@@ -312,7 +314,7 @@ def _place(
     return after.model_copy(update={"wheels": tuple(rows)})
 
 
-def _written(room: Path, data: bytes) -> Path:
+def _write_scratch_file(room: Path, data: bytes) -> Path:
     path = room / "data"
     path.write_bytes(data)
     return path

@@ -62,7 +62,7 @@ class Row:
     @property
     def level(self) -> str:
         """The letter of its evidence level."""
-        return _short(self.wheel.evidence.partition(":")[0] or "none", 16)
+        return _truncate_cell(self.wheel.evidence.partition(":")[0] or "none", 16)
 
     @property
     def later(self) -> bool:
@@ -101,12 +101,14 @@ def row_of(wheel: Wheel) -> Row:
         platforms=" ".join(sorted({tag.platform for tag in tags})),
         torch=f"{wheel.torch}{'+' * wheel.stable}" if wheel.torch else "none",
         gpus=_gpus(wheel) or "none",
-        smoke=_short(smoke_words(wheel, 1), _SHORT if wheel.smoke.verdict == "passed" else _WHY),
-        yanked=_short(wheel.yanked or "no reason given", _WHY),
+        smoke=_truncate_cell(
+            smoke_words(wheel, 1), _SHORT if wheel.smoke.verdict == "passed" else _WHY
+        ),
+        yanked=_truncate_cell(wheel.yanked or "no reason given", _WHY),
     )
 
 
-def _short(text: str, most: int) -> str:
+def _truncate_cell(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 

@@ -114,7 +114,7 @@ class Store:
                 return {}
         cut = len(self._root) + 1
         return {
-            str(path)[cut:]: (int(about["size"] or 0), _tag(about))
+            str(path)[cut:]: (int(about["size"] or 0), _object_etag(about))
             for path, about in entries.items()
         }
 
@@ -173,7 +173,9 @@ class Store:
         with self._errors(path):
             try:
                 with self._fs.open(self._path(path), "rb") as stream:
-                    tag = _tag(getattr(stream, "details", {}))  # S3 is asked for these bytes
+                    tag = _object_etag(
+                        getattr(stream, "details", {})
+                    )  # S3 is asked for these bytes
                     while piece := stream.read(_PIECE):
                         hashed.update(piece)
             except FileNotFoundError:
@@ -214,5 +216,5 @@ class Store:
             ) from error
 
 
-def _tag(about: Mapping[str, Any]) -> str:
+def _object_etag(about: Mapping[str, Any]) -> str:
     return str(about.get("ETag") or about.get("etag") or "")

@@ -157,7 +157,7 @@ def _pack(
             if top in (info, f"{old}.data"):
                 path = f"{new}{top.removeprefix(old)}/{inside}"
             if was.filename == f"{info}/METADATA":
-                put(was, path, [_metadata(archive.read(was), version, guard)])
+                put(was, path, [_rewrite_variant_metadata(archive.read(was), version, guard)])
             else:
                 put(was, path, chunks(archive, was))
         record = archive.getinfo(f"{info}/RECORD")
@@ -168,7 +168,7 @@ def _pack(
         put(record, last, [text.getvalue().encode()])
 
 
-def _metadata(text: bytes, version: str, guard: str) -> bytes:
+def _rewrite_variant_metadata(text: bytes, version: str, guard: str) -> bytes:
     """Replace the version and add a requirement; the description is unchanged."""
     lines = f"Version: {version}" + (f"\nRequires-Dist: {guard}" if guard else "")
     head, blank, rest = re.match(rb"(.*?)(\r?\n\r?\n|\Z)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]

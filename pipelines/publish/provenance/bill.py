@@ -81,10 +81,10 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
     for fix in fixes_of(recipe, recipe.cuda, recipe.torch) if plan.toolset.takes_fixes else ():
         properties |= {f"fix:{name}:{flags}": fix.why for name, flags in fix.flags.items()}
     parts = [
-        _source(plan, source),
+        _source_part(plan, source),
         *(_vendored(one) for one in vendored_in(recipe, source)),
         *_pinned(plan),
-        *_found(plan, provisioned),
+        *_iter_host_parts(plan, provisioned),
         Part(
             *("tool chain", plan.toolset.name, plan.toolset.version),
             properties={"made of": plan.toolset.files},
@@ -97,7 +97,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
     return made(recipe.license, parts, properties, epoch)
 
 
-def _source(plan: BuildPlan, source: bytes) -> Part:
+def _source_part(plan: BuildPlan, source: bytes) -> Part:
     """The source; a pinned file has its own hash as well as that of what is built."""
     recipe, origin = plan.recipe, plan.recipe.source
     sent = hashlib.sha256(source).hexdigest()
@@ -142,10 +142,10 @@ def _pinned(plan: BuildPlan) -> Iterator[Part]:
         names += [name for name in one.uploads if whole or name in asked.values()]
     for name in dict.fromkeys(names):
         role: Role = "built against" if name == asked.get("torch") else "tool chain"
-        yield _tool(name, lock.tools[name], role, instead="torch" in instead)
+        yield _tool_part(name, lock.tools[name], role, instead="torch" in instead)
 
 
-def _tool(entry: str, tool: Tool, role: Role, *, instead: bool) -> Part:
+def _tool_part(entry: str, tool: Tool, role: Role, *, instead: bool) -> Part:
     return Part(
         *(role, tool.name, tool.version, tool.sha256),
         purl=_of_pypi(tool.sources[0].pypi),
@@ -164,7 +164,7 @@ def _of_pypi(release: str | None) -> str:
     return f"pkg:pypi/{name}@{quote(version)}" if version else ""
 
 
-def _found(plan: BuildPlan, provisioned: ProvisionResult | None) -> Iterator[Part]:
+def _iter_host_parts(plan: BuildPlan, provisioned: ProvisionResult | None) -> Iterator[Part]:
     """What was there already, of an environment that is used as it is: nothing has hashed it."""
     unhashed = {"unknown": "sha256"}
     for row in provisioned.resources if provisioned is not None else ():

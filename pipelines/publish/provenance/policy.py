@@ -15,11 +15,11 @@ _LEVELS = [one.value for one in Evidence]
 _DIGITS = 20
 #: What each requirement compares, of SLSA's predicate.
 _VALUES: dict[str, Callable[[Mapping[str, Any]], str]] = {
-    "recipe": lambda said: _text(said, "buildDefinition", "externalParameters", "recipe"),
-    "level": lambda said: _internal(said, "evidence", "level"),
-    "test": lambda said: _internal(said, "stages", "test"),
-    "builder": lambda said: _text(said, "runDetails", "builder", "id"),
-    "newer-than": lambda said: _text(said, "runDetails", "metadata", "finishedOn"),
+    "recipe": lambda said: _nested_string(said, "buildDefinition", "externalParameters", "recipe"),
+    "level": lambda said: _internal_parameter(said, "evidence", "level"),
+    "test": lambda said: _internal_parameter(said, "stages", "test"),
+    "builder": lambda said: _nested_string(said, "runDetails", "builder", "id"),
+    "newer-than": lambda said: _nested_string(said, "runDetails", "metadata", "finishedOn"),
     "serial": lambda said: str(serial_of(said)),
 }
 
@@ -55,11 +55,11 @@ def broken(said: Mapping[str, Any], requirements: Mapping[str, str]) -> Iterator
     """What of them does not hold for a predicate: name, and what it says instead."""
     for name, wanted in requirements.items():
         actual = _VALUES[name](said)
-        if not _holds(name, actual, wanted):
+        if not _meets_requirement(name, actual, wanted):
             yield f"require {name}", f"{line(actual, 100) or 'nothing'}, not {line(wanted, 100)}"
 
 
-def _holds(name: str, actual: str, wanted: str) -> bool:
+def _meets_requirement(name: str, actual: str, wanted: str) -> bool:
     if name == "newer-than":
         then, now = _date(wanted), _date(actual)
         return then is not None and now is not None and now > then
@@ -72,26 +72,26 @@ def _holds(name: str, actual: str, wanted: str) -> bool:
 
 def serial_of(said: Mapping[str, Any]) -> int:
     """Of a statement; 0: it has none."""
-    text = _internal(said, "serial")
+    text = _internal_parameter(said, "serial")
     return int(text) if text.isdecimal() and len(text) < _DIGITS else 0
 
 
 def refusals(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Why no wheel with such a predicate of ours is to be taken."""
     for stage in ("build", "audit"):
-        if (state := _internal(said, "stages", stage)) != "passed":
+        if (state := _internal_parameter(said, "stages", stage)) != "passed":
             yield stage, f"the stage {stage} {line(state, 40) or 'was not run'}"
-    if (state := _internal(said, "stages", "test")) not in ("", "passed"):
+    if (state := _internal_parameter(said, "stages", "test")) not in ("", "passed"):
         yield "test", f"the smoke test {line(state, 40)}"
     if not as_dict(said.get("buildDefinition")).get("resolvedDependencies"):
         yield "dependencies", "it lists neither source nor tools"
 
 
-def _internal(said: Mapping[str, Any], *names: str) -> str:
-    return _text(said, "buildDefinition", "internalParameters", *names)
+def _internal_parameter(said: Mapping[str, Any], *names: str) -> str:
+    return _nested_string(said, "buildDefinition", "internalParameters", *names)
 
 
-def _text(said: Mapping[str, Any], *names: str) -> str:
+def _nested_string(said: Mapping[str, Any], *names: str) -> str:
     for name in names[:-1]:
         said = as_dict(said.get(name))
     value = said.get(names[-1])

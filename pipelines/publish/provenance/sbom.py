@@ -64,7 +64,7 @@ def made(license: str, parts: Iterable[Part], properties: Mapping[str, str], epo
         "name": "-",
         "type": "library",
         "licenses": _licenses(license),
-        "properties": _properties(properties),
+        "properties": _property_entries(properties),
     }
     maker = {"bom-ref": "maker", "name": OURS.rstrip(":"), "type": "application"}
     named = {_ref(part): part for part in parts}
@@ -75,13 +75,13 @@ def made(license: str, parts: Iterable[Part], properties: Mapping[str, str], epo
         "specVersion": "1.6",
         "version": 1,
         "metadata": {
-            "component": _filled(wheel),
+            "component": _drop_empty_entries(wheel),
             "lifecycles": [{"phase": "build"}],
             "timestamp": datetime.fromtimestamp(epoch, UTC).isoformat(),
             "tools": {"components": [maker]},
         },
-        "components": [_component(ref, named[ref]) for ref in sorted(named)],
-        "dependencies": [_filled({"ref": "wheel", "dependsOn": inside})],
+        "components": [_component_entry(ref, named[ref]) for ref in sorted(named)],
+        "dependencies": [_drop_empty_entries({"ref": "wheel", "dependsOn": inside})],
     }
     return json.dumps(bill, sort_keys=True)
 
@@ -126,8 +126,8 @@ def _ref(part: Part) -> str:
     return part.ref or " ".join(filter(None, (part.role, part.name, part.version)))
 
 
-def _component(ref: str, part: Part) -> dict[str, Any]:
-    return _filled(
+def _component_entry(ref: str, part: Part) -> dict[str, Any]:
+    return _drop_empty_entries(
         {
             "bom-ref": ref,
             "name": part.name,
@@ -137,7 +137,7 @@ def _component(ref: str, part: Part) -> dict[str, Any]:
             "hashes": [{"alg": "SHA-256", "content": part.sha256}] if part.sha256 else [],
             "purl": part.purl,
             "licenses": _licenses(part.license),
-            "properties": _properties({"role": part.role, **part.properties}),
+            "properties": _property_entries({"role": part.role, **part.properties}),
             "pedigree": _pedigree(part.changes) if part.changes else None,
         }
     )
@@ -170,10 +170,10 @@ def _licenses(text: str) -> list[dict[str, Any]]:
     return [{"expression": expression, "acknowledgement": "declared"}]
 
 
-def _properties(own: Mapping[str, str]) -> list[dict[str, str]]:
+def _property_entries(own: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": OURS + name, "value": own[name]} for name in sorted(own) if own[name]]
 
 
-def _filled(made: dict[str, Any]) -> dict[str, Any]:
+def _drop_empty_entries(made: dict[str, Any]) -> dict[str, Any]:
     """Without its empty entries."""
     return {name: value for name, value in made.items() if value}

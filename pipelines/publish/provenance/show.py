@@ -53,16 +53,16 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
         for name, text in one.properties.items():
             say(f"{name}: {text}", style="dim")
         if one.components:
-            console.print(_table(one.components))
+            console.print(_component_table(one.components))
         if one.count > len(one.components) and one.components:
             say(f"and {one.count - len(one.components)} more")
 
 
-def _table(rows: Sequence[Component]) -> Table:
+def _component_table(rows: Sequence[Component]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "component", "version", "license", "sha256"):
         table.add_column(title, overflow="fold")
-    for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
+    for row in sorted(rows, key=lambda row: (*_role_rank(row.role), row.name.lower())):
         version = row.version or ("unknown" if row.properties.get("unknown") == "version" else "-")
         notes = [f"{name}: {row.properties[name]}" for name in _NOTES if name in row.properties]
         digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
@@ -74,5 +74,5 @@ def _table(rows: Sequence[Component]) -> Table:
     return table
 
 
-def _rank(role: str) -> tuple[int, str]:
+def _role_rank(role: str) -> tuple[int, str]:
     return (_ORDER.index(role) if role in _ORDER else len(_ORDER), role)

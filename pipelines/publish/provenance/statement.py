@@ -62,7 +62,7 @@ def unstated(made: Manifest) -> str:
     if missing := sorted(_STATED - done):
         return f"its stage {missing[0]} did not pass"
     for one in made.inputs.materials.rows(*_FILES):
-        tool = _tool(made, one)
+        tool = _find_used_tool(made, one)
         if not _SHA256.fullmatch(one.value):
             return f"{one.label} is {line(one.value, 80) or 'empty'}, not a sha256"
         if tool is not None and tool.sha256 not in (None, one.value):
@@ -84,14 +84,14 @@ def statement(data: bytes, wheel: str) -> dict[str, Any]:
     if (why := unstated(made)) or made.started is None or made.finished is None:
         raise ValueError(why)
     predicate = provenance_pb2.Provenance()
-    inside = (_described(*row) for row in sorted(made.sboms.get(wheel, {}).items()))
-    manifest = _described(MANIFEST, hashlib.sha256(data).hexdigest())
+    inside = (_resource_descriptor(*row) for row in sorted(made.sboms.get(wheel, {}).items()))
+    manifest = _resource_descriptor(MANIFEST, hashlib.sha256(data).hexdigest())
     files = [*_byproducts(made), *inside, manifest]
     raw = {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
-            "externalParameters": _filled(made.inputs.model_dump(include=_AXES)),
-            "internalParameters": _internal(made),
+            "externalParameters": _drop_empty_values(made.inputs.model_dump(include=_AXES)),
+            "internalParameters": _internal_parameters(made),
             "resolvedDependencies": list(_dependencies(made)),
         },
         "runDetails": {
@@ -139,12 +139,12 @@ def encoded(said: dict[str, Any]) -> bytes:
     return json.dumps(said, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def _internal(made: Manifest) -> dict[str, Any]:
+def _internal_parameters(made: Manifest) -> dict[str, Any]:
     """What the builder chose, and what it is worth."""
     level = made.evidence
     return {
-        "host": _filled({"name": made.inputs.host, **made.host}),
-        "toolset": _filled(made.toolset),
+        "host": _drop_empty_values({"name": made.inputs.host, **made.host}),
+        "toolset": _drop_empty_values(made.toolset),
         "evidence": {"level": level.value, "meaning": level.meaning} if level else {},
         "publishable": made.publishable,
         "sealers": list(made.sealers),
@@ -163,15 +163,15 @@ def _dependencies(made: Manifest) -> Iterator[dict[str, Any]]:
     run.
     """
     for one in made.inputs.materials.rows(*_FILES):
-        tool = _tool(made, one)
-        said = _described("source" if one.kind == "source" else one.name, one.value)
+        tool = _find_used_tool(made, one)
+        said = _resource_descriptor("source" if one.kind == "source" else one.name, one.value)
         if tool is not None:
             hashed = "by this run" if tool.sha256 else "not by this run"
             said["annotations"] = {"version": tool.version, "hashed": hashed}
         yield said
 
 
-def _tool(made: Manifest, one: Material) -> UsedTool | None:
+def _find_used_tool(made: Manifest, one: Material) -> UsedTool | None:
     return made.tools.get(one.name) if one.kind == "tool" else None
 
 
@@ -179,12 +179,12 @@ def _byproducts(made: Manifest) -> Iterator[dict[str, Any]]:
     """Logs and reports."""
     for row in made.files:
         if not row.path.startswith("wheels/"):
-            yield _described(row.path, row.sha256)
+            yield _resource_descriptor(row.path, row.sha256)
 
 
-def _described(name: str, sha256: str) -> dict[str, Any]:
+def _resource_descriptor(name: str, sha256: str) -> dict[str, Any]:
     return {"name": name, "digest": {"sha256": sha256}}
 
 
-def _filled(values: dict[str, Any]) -> dict[str, Any]:
+def _drop_empty_values(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value not in (None, "", [])}

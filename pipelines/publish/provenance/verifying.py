@@ -128,7 +128,7 @@ def verify(
     """
     try:
         sha256 = sha256_of(wheel)
-        findings = [*_checks(wheel, sha256, provenance, keys, lock, requirements)]
+        findings = [*_iter_verify_findings(wheel, sha256, provenance, keys, lock, requirements)]
     except OSError as error:
         raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", hint="Name a wheel.") from None
     return Verified(
@@ -136,7 +136,7 @@ def verify(
     )
 
 
-def _checks(  # noqa: PLR0917 - what verify is given
+def _iter_verify_findings(  # noqa: PLR0917 - what verify is given
     wheel: Path,
     sha256: str,
     provenance: Path,
@@ -147,7 +147,7 @@ def _checks(  # noqa: PLR0917 - what verify is given
     try:
         said = read_signed(provenance)
     except ValueError as error:
-        yield _found("statement", "error", line(error, 500))
+        yield _verify_finding("statement", "error", line(error, 500))
         return
     subject = _subject(wheel, sha256, said)
     yield subject
@@ -157,9 +157,9 @@ def _checks(  # noqa: PLR0917 - what verify is given
         return  # what else it says is of another wheel
     if signature.level == "ok" and said.ours:
         yield _serial(wheel.name, said, keys)
-    yield _manifest(wheel, provenance, said)
-    yield _lock(said, lock)
-    yield _sboms(wheel, said)
+    yield _check_nearby_manifest(wheel, provenance, said)
+    yield _check_locked_tools(said, lock)
+    yield _check_embedded_sboms(wheel, said)
     yield from _evidence(said)
     yield from _policy(said, requirements)
 
@@ -168,15 +168,15 @@ def _policy(said: Said, requirements: Mapping[str, str]) -> Iterator[Finding]:
     builder = as_dict(as_dict(said.predicate.get("runDetails")).get("builder")).get("id")
     if not said.ours or builder != BUILDER:
         kind = f"{line(said.built.get('buildType', 'none'), 120)} by {line(builder or 'no one')}"
-        yield _found("builder", "error", f"not built by this program: {kind}")
+        yield _verify_finding("builder", "error", f"not built by this program: {kind}")
     else:
         for name, found in policy.refusals(said.predicate):
-            yield _found(name, "error", found)
+            yield _verify_finding(name, "error", found)
     for name, found in policy.broken(said.predicate, requirements):
-        yield _found(name, "error", found)
+        yield _verify_finding(name, "error", found)
 
 
-def _found(
+def _verify_finding(
     title: str, level: Level, actual: str, values: Sequence[str] = (), **more: Any
 ) -> Finding:
     fields = {"raises": "AuditError", "values": tuple(values)} | more
@@ -190,7 +190,7 @@ def read_signed(path: Path) -> Said:
     found, why = [], "it has no statement"
     for data in envelopes(path):
         try:
-            found.append(_opened(data))
+            found.append(_parse_statement(data))
         except ValueError as error:
             why = str(error)
     if len(found) > 1:
@@ -200,7 +200,7 @@ def read_signed(path: Path) -> Said:
     return found[0]
 
 
-def _opened(data: dict[str, Any]) -> Said:
+def _parse_statement(data: dict[str, Any]) -> Said:
     sealed = None if "_type" in data else unsealed(data)
     if sealed is not None:
         if sealed.payload_type != PAYLOAD_TYPE:
@@ -245,10 +245,10 @@ def _subject(wheel: Path, sha256: str, said: Said) -> Finding:
     if len(about) != 1:
         names = [line(one.get("name", "nameless"), 100) for one in said.whole["subject"]]
         found = f"it is about {', '.join(names[:5])}, not about {line(wheel.name)}"
-        return _found("wheel", "error", found)
+        return _verify_finding("wheel", "error", found)
     digest = about[0].get("digest", {})
     if "sha256" not in digest:
-        return _found("wheel", "error", f"it has no sha256 of {line(wheel.name)}")
+        return _verify_finding("wheel", "error", f"it has no sha256 of {line(wheel.name)}")
     wrong = []
     for name in sorted(_STRONG & digest.keys()):
         here = sha256
@@ -259,8 +259,8 @@ def _subject(wheel: Path, sha256: str, said: Said) -> Finding:
             wrong.append(f"{name} here {here}, stated {line(digest[name], 130)}")
     if wrong:
         found = "the statement is about a different file"
-        return _found("wheel", "error", found, wrong)
-    return _found("wheel", "ok", "exactly the file that the statement is about")
+        return _verify_finding("wheel", "error", found, wrong)
+    return _verify_finding("wheel", "ok", "exactly the file that the statement is about")
 
 
 def _signature(said: Said, keys: Sequence[Key]) -> Finding:
@@ -268,13 +268,13 @@ def _signature(said: Said, keys: Sequence[Key]) -> Finding:
     sealed = said.sealed
     if sealed is None and keys:
         found = f"it is not signed, but --key names {len(keys)} that must have signed it"
-        return _found("signature", "error", found, [str(path) for path, _ in keys])
+        return _verify_finding("signature", "error", found, [str(path) for path, _ in keys])
     if sealed is None:
-        return _found("signature", "unknown", "it is not signed", requested=True)
+        return _verify_finding("signature", "unknown", "it is not signed", requested=True)
     many = len(sealed.signatures)
     if not keys:
         found = f"not checked: it has {many}, but no --key was given"
-        return _found("signature", "unknown", found, requested=True)
+        return _verify_finding("signature", "unknown", found, requested=True)
     good: set[int] = set()
     missing = []
     for path, key in keys:
@@ -289,9 +289,9 @@ def _signature(said: Said, keys: Sequence[Key]) -> Finding:
     detail += [f"{others} by other keys not checked"] if others else []
     if missing or wrong:
         found = "not signed with every --key" if missing else "one of them is invalid"
-        return _found("signature", "error", found, detail)
+        return _verify_finding("signature", "error", found, detail)
     found = ", ".join(f"{path}, key {key.keyid[:16]}" for path, key in keys)
-    return _found("signature", "ok", found, detail)
+    return _verify_finding("signature", "ok", found, detail)
 
 
 def _serial(wheel: str, said: Said, keys: Sequence[Key]) -> Finding:
@@ -301,41 +301,45 @@ def _serial(wheel: str, said: Said, keys: Sequence[Key]) -> Finding:
     digest = hashlib.sha256(said.sealed.payload).hexdigest()
     names = [f"{key.keyid} {wheel}" for _, key in keys]
     if why := next(filter(None, (older(name, serial, digest) for name in names)), ""):
-        return _found("serial", "error", why)
+        return _verify_finding("serial", "error", why)
     try:
         for name in names:
             remember(name, serial, digest)
     except OSError as error:
-        return _found("serial", "unknown", f"{serial}, which cannot be saved: {line(error, 200)}")
-    return _found("serial", "ok", f"{serial}, the newest verified here")
+        return _verify_finding(
+            "serial", "unknown", f"{serial}, which cannot be saved: {line(error, 200)}"
+        )
+    return _verify_finding("serial", "ok", f"{serial}, the newest verified here")
 
 
-def _manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
+def _check_nearby_manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
     """Whether the manifest that is here says the same."""
     if not said.ours:
         kind = line(said.built.get("buildType", "none"), 120)
-        return _found("manifest", "unknown", f"not checked: built as {kind}")
+        return _verify_finding("manifest", "unknown", f"not checked: built as {kind}")
     path = find_nearby(wheel, MANIFEST) or provenance.with_name(MANIFEST)
     if not path.is_file():
-        return _found("manifest", "unknown", "not checked: there is none in its directory")
+        return _verify_finding("manifest", "unknown", "not checked: there is none in its directory")
     try:
         data = read_bytes(path)
         if not read_manifest(data).sha256(wheel.name):
             found = f"not checked: {path} is for a different wheel"
-            return _found("manifest", "unknown", found)
+            return _verify_finding("manifest", "unknown", found)
         expected = statement(data, wheel.name)
         if (sha256 := expected["subject"][0]["digest"]["sha256"]) != sha256_of(wheel):
             raise ValueError(f"it is for a wheel with sha256 {sha256}")  # noqa: TRY301
     except (ValueError, AuditError) as error:
-        return _found("manifest", "error", f"{path}: {line(error, 400)}")
+        return _verify_finding("manifest", "error", f"{path}: {line(error, 400)}")
     there, here = said.whole["predicate"], expected["predicate"]
     if encoded(there) != encoded(here):
         found = f"{path} differs"
-        return _found("manifest", "error", found, differing(there, here) or ["in another order"])
-    return _found("manifest", "ok", "matches")
+        return _verify_finding(
+            "manifest", "error", found, differing(there, here) or ["in another order"]
+        )
+    return _verify_finding("manifest", "ok", "matches")
 
 
-def _lock(said: Said, lock: ToolchainLock) -> Finding:
+def _check_locked_tools(said: Said, lock: ToolchainLock) -> Finding:
     """Whether today's lock has the files that it was built with."""
     tools = [
         one
@@ -343,7 +347,7 @@ def _lock(said: Said, lock: ToolchainLock) -> Finding:
         if said.ours and one.get("name") != "source"
     ]
     if not tools:
-        return _found("lock", "unknown", "not checked: it names no tools known here")
+        return _verify_finding("lock", "unknown", "not checked: it names no tools known here")
     rows = []
     for one in tools:
         name, digest = str(one.get("name", "")), one.get("digest", {}).get("sha256", "none")
@@ -358,19 +362,19 @@ def _lock(said: Said, lock: ToolchainLock) -> Finding:
             )
     if rows:
         found = f"{len(rows)} of {len(tools)} files are pinned differently today"
-        return _found("lock", "error", found, rows, raises="LockError")
-    return _found("lock", "ok", f"the same {len(tools)} files are pinned today")
+        return _verify_finding("lock", "error", found, rows, raises="LockError")
+    return _verify_finding("lock", "ok", f"the same {len(tools)} files are pinned today")
 
 
-def _sboms(wheel: Path, said: Said) -> Finding:
+def _check_embedded_sboms(wheel: Path, said: Said) -> Finding:
     """Whether the bills of materials in the wheel are those that it names."""
     try:
         inside = read_sboms(wheel)
     except AuditError as error:
-        return _found("SBOM", "error", line(error, 400))
+        return _verify_finding("SBOM", "error", line(error, 400))
     if not said.ours:
         found = f"not checked: {len(inside)} in the wheel, by another builder"
-        return _found("SBOM", "unknown", found)
+        return _verify_finding("SBOM", "unknown", found)
     run = said.predicate.get("runDetails") or {}
     stated = {
         str(one.get("name", "")): one.get("digest", {}).get("sha256", "")
@@ -379,10 +383,10 @@ def _sboms(wheel: Path, said: Said) -> Finding:
     }
     if unlike := {*inside.items()} ^ {*stated.items()}:
         rows = sorted({line(name, 150) for name, _ in unlike})
-        return _found("SBOM", "error", "those in the wheel differ from those stated", rows)
+        return _verify_finding("SBOM", "error", "those in the wheel differ from those stated", rows)
     if not inside:
-        return _found("SBOM", "skipped", "none in the wheel, none stated")
-    return _found("SBOM", "ok", ", ".join(line(name, 150) for name in inside))
+        return _verify_finding("SBOM", "skipped", "none in the wheel, none stated")
+    return _verify_finding("SBOM", "ok", ", ".join(line(name, 150) for name in inside))
 
 
 def _evidence(said: Said) -> Iterator[Finding]:
@@ -396,7 +400,7 @@ def _evidence(said: Said) -> Iterator[Finding]:
     meaning = known.get(level, "an unknown level")
     keys = inner.get("sealers")
     keys = ", ".join(line(key, 16) for key in keys) if isinstance(keys, list) else ""
-    yield _found(
+    yield _verify_finding(
         "evidence",
         "warning" if test in ("failed", "interrupted") else "unknown",
         f"the builder says {line(level, 20) or 'none'}: {meaning}; test {test}; "
@@ -406,4 +410,4 @@ def _evidence(said: Said) -> Iterator[Finding]:
         tools = as_dict(inner.get("toolset")).get("found")
         tools = tools if isinstance(tools, list) and tools else ["an unknown toolset"]
         found = f"not publishable: built with {line(', '.join(map(str, tools)), 200)}"
-        yield _found("publishing", "warning", found)
+        yield _verify_finding("publishing", "warning", found)

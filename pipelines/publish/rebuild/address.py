@@ -40,9 +40,11 @@ def published_at(address: str, cache: Cache) -> Published:
     places: tuple[str, ...] = ("",)
     if at.file.endswith(".whl"):
         # Where runs and releases have it: next to the wheel, or a directory above.
-        known = _manifest([urljoin(at.place, f"{up}{MANIFEST}") for up in ("", "../")], at.file)
+        known = _fetch_first_manifest(
+            [urljoin(at.place, f"{up}{MANIFEST}") for up in ("", "../")], at.file
+        )
     else:
-        known = _manifest([at.place], "")
+        known = _fetch_first_manifest([at.place], "")
         file = quote(known.file)  # S3 reads a + as a blank
         inside = f"../../{known.sha256[:2]}/{known.sha256}/{file}"  # of an index that publish wrote
         places = (f"wheels/{file}", file, inside)
@@ -65,7 +67,7 @@ def published_at(address: str, cache: Cache) -> Published:
     return known
 
 
-def _manifest(addresses: list[str], file: str) -> Published:
+def _fetch_first_manifest(addresses: list[str], file: str) -> Published:
     """What the first manifest that is to be had tells; :class:`LockError` where there is none."""
     failed = ""
     with TemporaryDirectory(prefix="wcw-manifest-") as scratch:

@@ -63,22 +63,27 @@ def run_rebuild(line: Line, published: Published) -> Path:
         with line.reported():
             make_ready(line, run)
             for stage in (
-                Stage(BUILD.name, partial(build, accept=partial(_accept, published))),
+                Stage(
+                    BUILD.name, partial(build, accept=partial(_require_same_materials, published))
+                ),
                 COLLECT,
                 AUDIT,
-                Stage(RebuildResult.stage, partial(_judge, published, theirs, Path(room))),
+                Stage(
+                    RebuildResult.stage,
+                    partial(_compare_rebuilt_wheel, published, theirs, Path(room)),
+                ),
             ):
                 line.do(stage)
     return run.path
 
 
-def _accept(published: Published, today: Materials) -> None:
+def _require_same_materials(published: Published, today: Materials) -> None:
     """Say what is elsewhere; :class:`LockError` where it would not be built of the same."""
     for elsewhere in require_same(published, today):
         say(f"note: different directory: {elsewhere}", style="yellow")
 
 
-def _judge(
+def _compare_rebuilt_wheel(
     published: Published,
     theirs: CheckedWheel | None,
     room: Path,

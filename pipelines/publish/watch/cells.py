@@ -87,7 +87,7 @@ def compare(
             cells[cell.name] = cell, None
     else:
         _require_out({release: out[release] for release in torches}, asked)
-        notes += _strange(recipe, {release: out[release] for release in torches})
+        notes += _unsupported_axis_findings(recipe, {release: out[release] for release in torches})
         for release in torches:
             for cuda, python in _pairs(recipe, out[release]):
                 if cuda in (asked["cuda"] or (cuda,)) and python in (asked["python"] or (python,)):
@@ -143,7 +143,7 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
             )
 
 
-def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Finding]:
+def _unsupported_axis_findings(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Finding]:
     """What of these releases of torch a recipe does not support."""
     last = max(recipe.pythons, key=python_order)
     found: dict[str, dict[str, list[str]]] = {"CUDA": {}, "Python": {}}

@@ -87,17 +87,19 @@ def fitting(wheels: Iterable[Wheel], target: Target) -> list[Wheel]:
     return [
         one
         for one in wheels
-        if one.cuda == target.cuda and _of_torch(one, target.torch) and _of_python(one, target)
+        if one.cuda == target.cuda
+        and _matches_cell_torch(one, target.torch)
+        and _matches_cell_python(one, target)
     ]
 
 
-def _of_torch(wheel: Wheel, torch: str) -> bool:
+def _matches_cell_torch(wheel: Wheel, torch: str) -> bool:
     if wheel.stable and wheel.torch and torch:
         return Version(wheel.torch) <= Version(torch)
     return wheel.torch == torch
 
 
-def _of_python(wheel: Wheel, target: Target) -> bool:
+def _matches_cell_python(wheel: Wheel, target: Target) -> bool:
     tags = (tag.split("-") for tag in wheel.name.tags)
     return any(
         platform in _PLATFORMS and runs_python(interpreter, abi, target.python)
@@ -121,7 +123,7 @@ def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
     if not there:
         return f"the index has no wheel of {release}"
     if torch is not None:
-        there = [one for one in there if _of_torch(one, target.torch)]
+        there = [one for one in there if _matches_cell_torch(one, target.torch)]
         if not there:
             return f"torch {torch.version} is out; {release} has no wheel for it"
     there = [one for one in there if one.cuda == target.cuda]

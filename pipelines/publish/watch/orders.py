@@ -37,10 +37,12 @@ def judged(watched: Watched, plan: Plan | None) -> Watched:
 def pinned(orders: Iterable[Watched], targets: Iterable[Target]) -> list[Watched]:
     """With the cells of ``targets`` to be built: what they need is pinned first."""
     known = {*targets}
-    return _put(orders, "build", lambda one: one.state == "pin" and one.target in known)
+    return _set_cell_state(orders, "build", lambda one: one.state == "pin" and one.target in known)
 
 
-def _put(orders: Iterable[Watched], state: State, which: Callable[[Cell], bool]) -> list[Watched]:
+def _set_cell_state(
+    orders: Iterable[Watched], state: State, which: Callable[[Cell], bool]
+) -> list[Watched]:
     """The orders with cells in another state."""
     return [
         replace(
@@ -62,7 +64,7 @@ def bounded(orders: Sequence[Watched], most: int, turn: int = 0) -> list[Watched
         start = turn * (most - len(now)) % len(rest)
         rest = (rest[start:] + rest[:start])[: most - len(now)]
     later = {*ready} - {*now, *rest}
-    return _put(orders, "later", lambda one: id(one) in later)
+    return _set_cell_state(orders, "later", lambda one: id(one) in later)
 
 
 def as_gha(orders: Sequence[Watched], archs: str = "") -> dict[str, Any]:

@@ -122,21 +122,23 @@ def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
                 hint="Set UV_DEFAULT_INDEX or PIP_INDEX_URL to an https address.",
             )
     pages = _apart(read_page, [*places.values()])
-    return {name: _project(name, url, pages[url]) for name, url in places.items()}
+    return {name: _project_from_page(name, url, pages[url]) for name, url in places.items()}
 
 
-def _project(name: str, url: str, page: IndexPage) -> Project:
+def _project_from_page(name: str, url: str, page: IndexPage) -> Project:
     place = shown_url(url)
     if not page.ended:
         raise LockError(f"{place}: the page is truncated", hint=_AGAIN)
     listed = map(listed_on, page.files)
-    files = tuple(filter(None, (_file(canonicalize_name(name), one, place) for one in listed)))
+    files = tuple(
+        filter(None, (_parse_listed_file(canonicalize_name(name), one, place) for one in listed))
+    )
     if not files:
         raise LockError(f"{place}: it has no file of {name}", hint=_AGAIN)
     return Project(name, place, files)
 
 
-def _file(project: str, listed: Listed, place: str) -> File | None:
+def _parse_listed_file(project: str, listed: Listed, place: str) -> File | None:
     """With what its name says; ``None`` for what is no file of the project, or has another form."""
     offer = listed.offer
     tags: frozenset[str] = frozenset()
@@ -163,10 +165,10 @@ def read_tags(repositories: Sequence[str]) -> dict[str, Tags]:
 
     Raises :class:`LockError` for one that cannot be read.
     """
-    return _apart(_tags, repositories)
+    return _apart(_fetch_git_tags, repositories)
 
 
-def _tags(repository: str) -> Tags:
+def _fetch_git_tags(repository: str) -> Tags:
     """https://git-scm.com/docs/gitprotocol-http: a line is four hex digits of length, then text."""
     url = f"{repository.removesuffix('/').removesuffix('.git')}.git/info/refs"
     data = fetched(f"{url}?service=git-upload-pack", _REFS)
@@ -209,10 +211,10 @@ def read_texts(urls: Sequence[str], most: int) -> dict[str, bytes]:
 
 def read_members(urls: Sequence[str], names: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
     """Of each source distribution the files of these names, as seen from its top."""
-    return _apart(partial(_members, names=names), urls)
+    return _apart(partial(_fetch_sdist_members, names=names), urls)
 
 
-def _members(url: str, names: tuple[str, ...]) -> dict[str, bytes]:
+def _fetch_sdist_members(url: str, names: tuple[str, ...]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as room:
         path = Path(room) / "sdist"
         path.write_bytes(fetched(url, _SDIST))

@@ -82,15 +82,21 @@ def pins(
             ids[cell] = f"torch-{cell.torch}-cu{plain[0]}-cp{plain[1]}"  # as intent.py names it
             file = out[cell.torch].builds[cell.cuda][cell.python]
             wanted[cell.torch, cell.cuda, cell.python] = cell, file
-    own = [file.url for _, file in wanted.values() if not _elsewhere(file.url, home)]
+    own = [file.url for _, file in wanted.values() if not _foreign_domain_reason(file.url, home)]
     texts = read_texts([f"{url}.metadata" for url in own], _METADATA)
     rows = []
     for cell, file in wanted.values():
         try:
             if file.url not in own:
-                raise _ByHandError(_elsewhere(file.url, home))  # noqa: TRY301
-            required = _required(texts[f"{file.url}.metadata"], file, cell.python)
-            rows.append(_row(cell, file, [_entry(one, known, lock, cell) for one in required]))
+                raise _ByHandError(_foreign_domain_reason(file.url, home))  # noqa: TRY301
+            required = _parse_torch_requirements(texts[f"{file.url}.metadata"], file, cell.python)
+            rows.append(
+                _torch_lock_row(
+                    cell,
+                    file,
+                    [_pinned_requirement_name(one, known, lock, cell) for one in required],
+                )
+            )
         except _ByHandError as error:
             says, hint = f"torch {file.version}: {error}", "Add it to toolchain.yaml."
             notes[note("pin-by-hand", "torch", says, hint)] = None
@@ -102,7 +108,7 @@ class _ByHandError(Exception):
     """Something that somebody has to decide."""
 
 
-def _elsewhere(url: str, home: str) -> str:
+def _foreign_domain_reason(url: str, home: str) -> str:
     """Why a file is not the index's: PyTorch's have several names in one domain. Empty: it is."""
     own, there = (urlsplit(one).hostname or "" for one in (home, url))
     name = own.split(".")[-2:]
@@ -111,7 +117,7 @@ def _elsewhere(url: str, home: str) -> str:
     return f"its wheel is on {line(there, 80)}, but the index is on {own}"
 
 
-def _required(data: bytes, file: File, python: str) -> list[Requirement]:
+def _parse_torch_requirements(data: bytes, file: File, python: str) -> list[Requirement]:
     try:
         metadata = Metadata.from_email(data, validate=False)
         name, version, required = metadata.name, metadata.version, metadata.requires_dist or []
@@ -130,7 +136,9 @@ def _required(data: bytes, file: File, python: str) -> list[Requirement]:
     return [one for one in required if one.marker is None or one.marker.evaluate(here)]
 
 
-def _entry(required: Requirement, known: Names, lock: ToolchainLock, cell: Target) -> str:
+def _pinned_requirement_name(
+    required: Requirement, known: Names, lock: ToolchainLock, cell: Target
+) -> str:
     name = canonicalize_name(required.name)
     try:
         version = lock.tools[known.resolve(name, cell)].version
@@ -142,7 +150,7 @@ def _entry(required: Requirement, known: Names, lock: ToolchainLock, cell: Targe
     return str(name)
 
 
-def _row(cell: Target, file: File, requires: list[str]) -> dict[str, Any]:
+def _torch_lock_row(cell: Target, file: File, requires: list[str]) -> dict[str, Any]:
     if not file.url.startswith("https://") or set("{}") & set(file.url):
         raise LockError(f"{file.name}: {line(file.url, 200)} is not a valid address for the lock")
     if unquote(file.url.rpartition("/")[2]) != file.name or not file.sha256:

@@ -73,16 +73,16 @@ def torches(
     here = {
         version
         for version, files in project.releases(pre=pre).items()
-        if any(_locked(_python(one)) for one in files)
+        if any(_locked(_windows_wheel_python(one)) for one in files)
     }
     found: dict[str, Torch] = {}
     built = builds.releases(pre=pre)
     for version in sorted(here & built.keys()):
         if table := _released(built[version]):
-            found[_minor(version)] = Torch(str(version), table)
+            found[_minor_release(version)] = Torch(str(version), table)
     lone: dict[str, str] = {}
     for version in sorted(here | built.keys()):
-        release = _minor(version)
+        release = _minor_release(version)
         if release in found or (found and version < Version([*found][-1])):
             continue
         if version not in built or not _released(built[version]):
@@ -94,16 +94,16 @@ def torches(
     return found, [note("torch-incomplete", "torch", says, wait) for says in lone.values()]
 
 
-def _minor(version: Version) -> str:
+def _minor_release(version: Version) -> str:
     return f"{version.major}.{version.minor}"
 
 
-def _windows(files: Iterable[File]) -> bool:
+def _has_windows_wheel(files: Iterable[File]) -> bool:
     """Whether one of them is a wheel for Windows."""
     return any(tag.endswith("-win_amd64") for one in files for tag in one.tags)
 
 
-def _python(file: File) -> str:
+def _windows_wheel_python(file: File) -> str:
     """The Python that a wheel for Windows is for; empty: none alone."""
     owns = (_OWN.fullmatch(tag) for tag in file.tags)
     return next((f"3.{own[2]}{own[3]}" for own in owns if own), "")
@@ -117,7 +117,7 @@ def _locked(python: str) -> bool:
 def _with_cuda(files: Iterable[File]) -> dict[str, dict[str, File]]:
     found: dict[str, dict[str, File]] = {}
     for one in files:
-        local, python = _LOCAL.fullmatch(one.version.local or ""), _python(one)
+        local, python = _LOCAL.fullmatch(one.version.local or ""), _windows_wheel_python(one)
         if local and python:
             found.setdefault(f"{local[1]}.{local[2]}", {})[python] = one
     return found
@@ -145,9 +145,11 @@ def tools_out(project: Project, lock: ToolchainLock, *, pre: bool = False) -> It
     """A release for Windows that is newer than all that the lock has."""
     pins = (Version(one.version) for one in lock.tools.values() if one.name == project.name)
     known = max(pins, default=Version("0"))
-    out = [version for version, files in project.releases(pre=pre).items() if _windows(files)]
+    out = [
+        version for version, files in project.releases(pre=pre).items() if _has_windows_wheel(files)
+    ]
     if found := [version for version in out if version > known]:
-        says = f"{project.name} {_last(found)} is out; the lock ends with {known}"
+        says = f"{project.name} {_newest_version_label(found)} is out; the lock ends with {known}"
         hint = "If a torch requires it, add it to toolchain.yaml, then: invoke lock"
         yield note("tool-released", project.name, says, hint)
 
@@ -161,7 +163,9 @@ def cudas(
     """
     known = sorted(map(Version, lock.toolkits))
     releases = project.releases(pre=pre).items()
-    there = dict.fromkeys(_minor(version) for version, files in releases if _windows(files))
+    there = dict.fromkeys(
+        _minor_release(version) for version, files in releases if _has_windows_wheel(files)
+    )
     missing: dict[str, list[str]] = {cuda: [] for cuda in there if Version(cuda) > known[-1]}
     compat = load_compat()
     last = max(map(Version, compat.toolkit_drivers))
@@ -186,9 +190,9 @@ def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterato
     found: dict[tuple[str, str], set[str]] = {}
     for page in pages:
         for version, files in page.releases().items():
-            found.setdefault((_minor(version), "CUDA"), set()).update(_with_cuda(files))
-            pythons = found.setdefault((_minor(version), "Python"), set())
-            pythons |= {*filter(None, map(_python, files))}
+            found.setdefault((_minor_release(version), "CUDA"), set()).update(_with_cuda(files))
+            pythons = found.setdefault((_minor_release(version), "Python"), set())
+            pythons |= {*filter(None, map(_windows_wheel_python, files))}
     for release, row in rows.items():
         for axis, known in (("CUDA", {*row.cuda}), ("Python", {*row.python})):
             there = found.get((release, axis)) or known
@@ -243,15 +247,20 @@ def upstream(
         if newer := [version for version in out if newest is None or version > newest]:
             sdists = [one for one in out[newer[-1]] if not one.tags]
             ours = [one for one in project.files if one.version == newest and not one.tags]
-            how = _built(ours, sdists) if sdists else ", without a source distribution"
-            says = f"{name} {_last(newer)} is out{how}; the recipe ends with {newest}"
+            how = (
+                _build_requires_note(ours, sdists) if sdists else ", without a source distribution"
+            )
+            says = (
+                f"{name} {_newest_version_label(newer)} is out{how}; the recipe ends with {newest}"
+            )
             hint = f"{add}, with sha256 {sdists[0].sha256}" if sdists else ""
             yield note("upstream-released", name, says, hint)
     if tags is None:
         return
     tagged = [one for one in sorted(tags.releases) if pre or not one.is_prerelease]
     if newer := [version for version in tagged if newest is None or version > newest]:
-        says = f"{name} {_last(newer)} is tagged; the recipe ends with {newest or 'no release'}"
+        label = _newest_version_label(newer)
+        says = f"{name} {label} is tagged; the recipe ends with {newest or 'no release'}"
         hint = f"{add}: commit {tags.releases[newer[-1]]}"
         yield note("upstream-tagged", name, says, hint)
     for called, recipe in versions.items():
@@ -269,7 +278,7 @@ def upstream(
             yield note("tag-moved", name, says, "Check whether the tag was moved.")
 
 
-def _built(old: Iterable[File], new: Iterable[File]) -> str:
+def _build_requires_note(old: Iterable[File], new: Iterable[File]) -> str:
     """Whether the first of the new source distributions is built as the first of the old ones."""
     urls = [one.url for files in (old, new) for one in [*files][:1]]
     try:
@@ -280,7 +289,7 @@ def _built(old: Iterable[File], new: Iterable[File]) -> str:
     return f", with another {', '.join(changed)}" if changed else ""
 
 
-def _last(newer: Sequence[Version]) -> str:
+def _newest_version_label(newer: Sequence[Version]) -> str:
     more = len(newer) - 1
     return f"{newer[-1]} (and {more} before it)" if more else str(newer[-1])
 

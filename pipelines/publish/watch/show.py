@@ -28,7 +28,7 @@ _MARKS = {
 def show(orders: Sequence[Watched], notes: Sequence[Finding]) -> None:
     """A table for each recipe, then what no cell comes of, then how many are to be built."""
     for order in orders:
-        _print(order)
+        _print_watched_recipe(order)
     console.print(table(notes, grouped=True))
     if hosts := {one.target.host for order in orders for one in order.cells}:
         say(f"Whether a cell can be built was judged for host {units.few(hosts)}.", "dim")
@@ -42,7 +42,7 @@ def show(orders: Sequence[Watched], notes: Sequence[Finding]) -> None:
     say(said if now + waiting + stuck else "nothing to build", style)
 
 
-def _print(watched: Watched) -> None:
+def _print_watched_recipe(watched: Watched) -> None:
     title = " ".join(filter(None, (watched.recipe.name, watched.recipe.version)))
     untested = f", {watched.untested} of them not tested on a GPU" if watched.untested else ""
     held = units.counted(watched.held, "cell")
@@ -58,10 +58,10 @@ def _print(watched: Watched) -> None:
     ]
     if lines:
         print_columns(console, lines, wrap=["why"], spare=("time",))
-    console.print(table(_findings(watched), grouped=True))
+    console.print(table(_blocking_findings(watched), grouped=True))
 
 
-def _findings(order: Watched) -> list[Finding]:
+def _blocking_findings(order: Watched) -> list[Finding]:
     """What keeps cells from being built, each once, with the cells."""
     found: dict[Finding, list[str]] = {}
     for one in order.of("pin"):
@@ -94,12 +94,12 @@ def as_json(
         "index": shown_url(index) if "://" in index else index,
         "generation": generation,
         "torch": {release: torch.version for release, torch in out.items()},
-        "recipes": [_recipe(order) for order in orders],
+        "recipes": [_watched_recipe_json(order) for order in orders],
         "findings": [note.model_dump(mode="json") for note in notes],
     }
 
 
-def _recipe(watched: Watched) -> dict[str, Any]:
+def _watched_recipe_json(watched: Watched) -> dict[str, Any]:
     return {
         "recipe": watched.recipe.name,
         "version": watched.recipe.version,

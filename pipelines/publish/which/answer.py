@@ -62,7 +62,7 @@ def command_of(found: Report, judged: Judged, base: str) -> list[list[str]]:
     row = judged.row
     address = f"{place_of(row, base)}#sha256={row.sha256}"
     new, again = pip_installs(found.place.executable, [address], found.torch_installed)
-    return [new, again] if _is_there(found, row) else [new]
+    return [new, again] if _find_installed_package(found, row) else [new]
 
 
 def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
@@ -75,7 +75,7 @@ def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
     return {**said, "uv": typed([uv], "cmd" if found.place.windows else "bash")}
 
 
-def _is_there(found: Report, row: Row) -> Package | None:
+def _find_installed_package(found: Report, row: Row) -> Package | None:
     """The installed package that has a wheel's release."""
     for one in found.packages:
         with contextlib.suppress(ValueError):
@@ -91,13 +91,13 @@ def typed(commands: Sequence[Sequence[str]], form: str) -> str:
     for program, *words in commands:
         start = program.replace("'", "''") if form == "PowerShell" else program
         start = quoted.format(shlex.quote(program) if form == "bash" else start)
-        said = [_quoted(one, form) for one in words]
+        said = [_quote_shell_word(one, form) for one in words]
         lines.append(" ".join([program if is_plain(program) else start, *said]))
     text = lines[0] if len(lines) == 1 else then.format(*lines)
     return text.replace(swap, by) if swap else text
 
 
-def _quoted(word: str, form: str) -> str:
+def _quote_shell_word(word: str, form: str) -> str:
     if form == "bash" and set(word) & set('$`"'):  # which it reads within " too: of a path
         return shlex.quote(word)
     return word if word.startswith("-") or word.isalpha() else f'"{word}"'
@@ -137,8 +137,11 @@ def remedies(found: Report) -> list[tuple[str, str, str]]:
     words = [(one.id, one.do, _undone(found, *one.do)) for one in dict.fromkeys(every) if one.do]
     # Words of metadata must be nothing else to a terminal.
     plain = re.compile(r"[\w.+!<>=~,*:/\\ -]{1,400}")
-    return [(cause, _line(found, *do), _line(found, *undo)) for cause, do, undo in words
-            if all(map(plain.fullmatch, (*do, *undo)))]  # fmt: skip
+    return [
+        (cause, _shell_command_line(found, *do), _shell_command_line(found, *undo))
+        for cause, do, undo in words
+        if all(map(plain.fullmatch, (*do, *undo)))
+    ]
 
 
 def _undone(found: Report, kind: str, what: str, *rest: str) -> tuple[str, ...]:
@@ -151,7 +154,7 @@ def _undone(found: Report, kind: str, what: str, *rest: str) -> tuple[str, ...]:
     return ("install", f"{name}=={there[0].version}", *index) if there else ("uninstall", name)
 
 
-def _line(found: Report, kind: str, *words: str) -> str:
+def _shell_command_line(found: Report, kind: str, *words: str) -> str:
     if kind == "ren":
         return " ".join([kind, *(f'"{one}"' for one in words)])
     pip = [found.place.executable, "-m", "pip", kind, *["-y"] * (kind == "uninstall")]
@@ -169,9 +172,13 @@ def _machine_lines(found: Report) -> Iterator[str]:
     if found.portable:
         own = found.portable
         said = "is said to be" if found.named else "is"
-        yield from _wrapped(f"preset  this {said} {own.says}: --for {own.preset}", "", "        ")
+        yield from _wrap_answer_text(
+            f"preset  this {said} {own.says}: --for {own.preset}", "", "        "
+        )
         for text in own.differs:
-            yield from _wrapped(f"{'!' if found.named else '-'} {text}", "        ", "          ")
+            yield from _wrap_answer_text(
+                f"{'!' if found.named else '-'} {text}", "        ", "          "
+            )
         if own.differs and own.instead:
             yield f"          to build for this Python: {' '.join(own.instead)}"
     yield f"driver  {f'for CUDA {driver.release}' if driver.release else 'none'}"
@@ -182,7 +189,7 @@ def _machine_lines(found: Report) -> Iterator[str]:
     yield f"GPU     {', '.join(named) or 'none'}"
 
 
-def _wrapped(text: str, first: str, further: str) -> list[str]:
+def _wrap_answer_text(text: str, first: str, further: str) -> list[str]:
     return textwrap.wrap(
         text,
         _WIDTH,
@@ -195,9 +202,11 @@ def _wrapped(text: str, first: str, further: str) -> list[str]:
 
 def _finding_lines(findings: Sequence[Finding], indent: str) -> Iterator[str]:
     for at, one in enumerate(findings):
-        yield from _wrapped(one.actual, f"{indent}{'!' if one.failed else '-'} ", f"{indent}  ")
+        yield from _wrap_answer_text(
+            one.actual, f"{indent}{'!' if one.failed else '-'} ", f"{indent}  "
+        )
         if one.hint and not any(one.hint == later.hint for later in findings[at + 1 :]):
-            yield from _wrapped(f"=> {one.hint}", f"{indent}  ", f"{indent}     ")
+            yield from _wrap_answer_text(f"=> {one.hint}", f"{indent}  ", f"{indent}     ")
 
 
 def _package_lines(one: Package) -> Iterator[str]:
@@ -207,7 +216,7 @@ def _package_lines(one: Package) -> Iterator[str]:
         said[False] = "can be imported, but NOT ALL OF IT LOADS"
     yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
     for text in one.errors:
-        yield from _wrapped(text, "  ", "    ")
+        yield from _wrap_answer_text(text, "  ", "    ")
     yield from _finding_lines(one.findings, "  ")
     if one.loads is False and not any(finding.failed for finding in one.findings):
         yield "  No known cause was found."
@@ -218,7 +227,7 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
     if choice.fits:
         yield f"{row.project}: this wheel fits ({choice.by}; {row.smoke})"
         yield f"  {row.file}"
-        there = _is_there(found, row)
+        there = _find_installed_package(found, row)
         if there is not None and there.loads and not there.findings:
             yield "  It is already installed and loads: nothing to do."
             return
@@ -239,7 +248,7 @@ def _choice_lines(found: Report, choice: Judged, base: str) -> Iterator[str]:
         yield f"{row.project}: no wheel of the index fits. The nearest one:"
         yield f"  {row.file}"
         for rule in choice.missed:
-            yield from _wrapped(rule, "  - ", "    ")
+            yield from _wrap_answer_text(rule, "  - ", "    ")
 
 
 def as_object(found: Report, base: str) -> dict[str, Any]:

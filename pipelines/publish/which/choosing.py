@@ -39,10 +39,10 @@ def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged |
     ``None`` where the index has none.
     """
     judged = [judge_row(row, machine) for row in rows if package in ("", row.project)]
-    return max(judged, key=lambda one: (-len(one.missed), *_rank(one)), default=None)
+    return max(judged, key=lambda one: (-len(one.missed), *_candidate_sort_key(one)), default=None)
 
 
-def _rank(
+def _candidate_sort_key(
     one: Judged,
 ) -> tuple[bool, bool, bool, VersionKey, tuple[int, int], str, str]:
     row = one.row
@@ -62,8 +62,8 @@ def judge_row(row: Row, machine: Machine) -> Judged:
     by = _served(row, machine)
     rules = (
         _of_platform(row, machine),
-        _of_python(row, machine),
-        _of_torch(row, machine),
+        _python_mismatch(row, machine),
+        _torch_mismatch(row, machine),
         _of_cuda(row, machine),
         _of_driver(row, machine, by),
         _of_gpus(row, machine, by),
@@ -78,7 +78,7 @@ def _of_platform(row: Row, machine: Machine) -> str:
     return f"it is for {' and '.join(sorted(has))}, but this Python is for {machine.platform}"
 
 
-def _of_python(row: Row, machine: Machine) -> str:
+def _python_mismatch(row: Row, machine: Machine) -> str:
     if not any(runs_python(python, abi, machine.python) for python, abi, _ in row.tags):
         said = " and ".join(sorted({f"{python}-{abi}" for python, abi, _ in row.tags}))
         return f"it is for Python {said}, but this is Python {machine.python}"
@@ -104,7 +104,7 @@ def runs_python(python: str, abi: str, own: str) -> bool:
     return has == minor and abi in ("none", f"cp3{minor}{'t' * free}")
 
 
-def _of_torch(row: Row, machine: Machine) -> str:
+def _torch_mismatch(row: Row, machine: Machine) -> str:
     if not row.torch:
         return ""
     if not machine.torch:

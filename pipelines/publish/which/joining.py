@@ -86,7 +86,7 @@ def joined() -> bytes:
         body for part in PARTS for body in [_body((_ROOT / part).read_text("utf-8"), part, imports)]
     ]
     # Before the first module that uses them; `data.py` has the same elsewhere.
-    bodies.insert(PARTS.index("publish/which/looking.py"), _constants())
+    bodies.insert(PARTS.index("publish/which/looking.py"), _constants_source())
     head = _HEAD.format(version=f"windows-cuda-wheels {__version__}")
     text = head + _BEFORE + "\n".join(_imports(imports)) + "\n" + "".join(bodies) + _TAIL
     _require_once(text)
@@ -129,7 +129,7 @@ def _imports(imports: dict[str, set[str]]) -> list[str]:
     ]
 
 
-def _constants() -> str:
+def _constants_source() -> str:
     texts = {name: getattr(data, name) for name in ("PROBE", "LOADER")}
     names = [
         name for name in vars(data) if name[0].isupper() and name.isupper() and name not in texts

@@ -78,7 +78,7 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
     its wheels is offered.
     """
     try:
-        return _rows(data)
+        return _parse_catalogue_rows(data)
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         start = data[:40].decode("ascii", "replace").lstrip()
         said = (
@@ -90,7 +90,7 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
         ) from None
 
 
-def _rows(data: bytes) -> list[Row]:
+def _parse_catalogue_rows(data: bytes) -> list[Row]:
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
@@ -107,16 +107,16 @@ def _rows(data: bytes) -> list[Row]:
     wheels = document.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
         raise ValueError(f"it has no list of at most {_MOST_WHEELS} wheels")
-    rows = [_row(one) for one in wheels]
+    rows = [_parse_catalogue_row(one) for one in wheels]
     names = [row.file for row, _ in rows]
     if len({*names}) != len(names):
         raise ValueError("two wheels have the same name")
     return [row for row, plain in rows if plain]
 
 
-def _row(entry: Any) -> tuple[Row, bool]:
+def _parse_catalogue_row(entry: Any) -> tuple[Row, bool]:
     """A wheel, and whether it is a plain one that may be taken."""
-    text = {key: _text(entry, key, form) for key, form in _TEXTS.items()}
+    text = {key: _require_matching_text(entry, key, form) for key, form in _TEXTS.items()}
     name = _WHEEL.fullmatch(text["file"])
     if name is None:
         raise ValueError(f"{text['file']} is not the name of a wheel")
@@ -124,12 +124,12 @@ def _row(entry: Any) -> tuple[Row, bool]:
     if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
         raise ValueError(f"{text['file']} has an address with another name")
     smoke = entry["smoke"]
-    verdict = _text(smoke, "verdict", "passed|untested")
+    verdict = _require_matching_text(smoke, "verdict", "passed|untested")
     gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
         **text,
-        sass=tuple(_listed(entry, "sass")),
-        ptx=tuple(_listed(entry, "ptx")),
+        sass=tuple(_parse_arch_list(entry, "sass")),
+        ptx=tuple(_parse_arch_list(entry, "ptx")),
         project=project(name["name"]),
         version=name["version"],
         tags=tuple(
@@ -146,18 +146,18 @@ def _row(entry: Any) -> tuple[Row, bool]:
     return row, not name["label"] and entry.get("yanked") is None
 
 
-def _text(entry: Any, key: str, form: str) -> str:
+def _require_matching_text(entry: Any, key: str, form: str) -> str:
     value = entry[key] if key != "requires_python" else entry.get(key, "")
     if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
         raise ValueError(f"{key}: {shown(value, 80)}")
     return value
 
 
-def _listed(entry: Any, key: str) -> list[str]:
+def _parse_arch_list(entry: Any, key: str) -> list[str]:
     values = entry.get(key, [])
     if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
         raise ValueError(f"{key}: {shown(values, 80)}")
-    return [_text({key: one}, key, _ARCHES) for one in values]
+    return [_require_matching_text({key: one}, key, _ARCHES) for one in values]
 
 
 def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
@@ -166,9 +166,9 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
     ``catalogue`` is a file that somebody has saved, of the index at an address. Raises
     :class:`RefusalError` where it cannot be read whole, whatever a server answers.
     """
-    base = _address(index) if "://" in index else ""
+    base = _normalize_index_url(index) if "://" in index else ""
     if base and not catalogue:
-        data = _fetch(base + CATALOGUE_NAME)
+        data = _download_bounded(base + CATALOGUE_NAME)
         return _latest_rows(data, base, base), base
     folder = Path(os.path.expanduser(index)).absolute()
     file = Path(os.path.expanduser(catalogue)) if catalogue else folder / CATALOGUE_NAME
@@ -206,7 +206,7 @@ def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     return rows
 
 
-def _address(index: str) -> str:
+def _normalize_index_url(index: str) -> str:
     """The address of an index, ending with a slash."""
     try:
         parts = urllib.parse.urlsplit(index)
@@ -238,7 +238,7 @@ class _Onward(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _fetch(url: str) -> bytes:
+def _download_bounded(url: str) -> bytes:
     """What a server answers, bounded in bytes and in time."""
     until = time.monotonic() + _PATIENCE
     data = bytearray()

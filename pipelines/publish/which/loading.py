@@ -75,29 +75,29 @@ def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[Finding | str]:
             if shelf.is_set(library):
                 continue
             if not found:
-                yield _absent(shelf, name, library, late=bool(late))
+                yield _missing_dll_finding(shelf, name, library, late=bool(late))
                 continue
             yield from _of_runtime(shelf, own, name, found)
             yield from _of_copies(shelf, path, found, symbols)
-            yield from _missing(shelf, path, found, symbols, built, late=bool(late))
+            yield from _iter_missing_symbols(shelf, path, found, symbols, built, late=bool(late))
             ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
             if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
                 yield found
 
 
-def _absent(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | str:
+def _missing_dll_finding(shelf: Shelf, name: str, library: str, *, late: bool) -> Finding | str:
     """A DLL that is nowhere, or where Windows does not look; else where it is."""
     there = shelf.brought.get(library) or shelf.elsewhere(library)
     if there and shelf.adds:
         return there
     there = there or shelf.aside(library)
-    key, said = _known(shelf, library) or _of_cudas(shelf, library, there)
+    key, said = _known_dll_cause(shelf, library) or _of_cudas(shelf, library, there)
     when = ", when it is first called," if late else ""
     wants = f"{name}{when} imports {shown(library, 100)}"
     return cause(key, "warning" if late else "error", wants=wants, **said)
 
 
-def _known(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
+def _known_dll_cause(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
     """The cause of one that a package of Windows', NVIDIA's or torch's brings."""
     if _RUNTIME.fullmatch(library):
         return "no-msvc-runtime", {}
@@ -177,7 +177,7 @@ def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Itera
             return
 
 
-def _missing(
+def _iter_missing_symbols(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
 ) -> Iterator[Finding]:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""

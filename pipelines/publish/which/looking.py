@@ -172,27 +172,27 @@ def ask_driver(place: Place) -> Driver:
     ended = run_child([place.executable, "-I", "-S", "-c", PROBE], _PROBE_SECONDS)
     data = ended.result
     if data.get("driver") and not data.get("error"):
-        return _driver(data)
+        return _parse_driver_report(data)
     trouble = shown(data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200)
     # By itself shutil.which would take one that lies in the current folder of Windows.
     smi = os.path.join(place.system, "nvidia-smi.exe") if place.system else "nvidia-smi"
     if shutil.which(smi) is None:
-        return _driver(data, trouble)
+        return _parse_driver_report(data, trouble)
     release = _SMI.search(run_child([smi], _PROBE_SECONDS).output)
     listed = run_child(
         [smi, "--query-gpu=compute_cap,name", "--format=csv,noheader"], _PROBE_SECONDS
     )
     rows = [row.partition(",")[::2] for row in listed.output.splitlines() if row.strip()]
     if release is None:
-        return _driver(data, trouble or "nvidia-smi does not reach it")
+        return _parse_driver_report(data, trouble or "nvidia-smi does not reach it")
     if listed.code:
         rows, trouble = [], f"nvidia-smi does not list the GPUs: {listed.why or listed.output}"
     seen = {"driver": release[1], "gpus": [a for a, _ in rows], "names": [b for _, b in rows]}
     said = trouble or "nvidia-smi can load its library, but CUDA programs cannot"
-    return _driver({**data, **seen}, said)
+    return _parse_driver_report({**data, **seen}, said)
 
 
-def _driver(data: dict[str, object], trouble: str = "") -> Driver:
+def _parse_driver_report(data: dict[str, object], trouble: str = "") -> Driver:
     release, gpus, names = data.get("driver"), _listed_in(data, "gpus"), _listed_in(data, "names")
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
@@ -242,10 +242,10 @@ def installed(place: Place, wanted: Iterable[str]) -> list[Installed]:
         for name in names_in(folder):
             about = _ABOUT.fullmatch(name) if name.endswith("-info") else None
             if about and project(about["name"]) in known:
-                found.append(_installed(folder, name, about))
+                found.append(_read_installed_package(folder, name, about))
         egg = _ABOUT.fullmatch(os.path.basename(folder))
         if egg and egg["kind"] == "egg" and project(egg["name"]) in known:
-            found.append(_installed(folder, "EGG-INFO", egg))
+            found.append(_read_installed_package(folder, "EGG-INFO", egg))
     return found
 
 
@@ -260,7 +260,7 @@ def leftovers(place: Place, wanted: str) -> list[str]:
     ]
 
 
-def _installed(folder: str, name: str, about: re.Match[str]) -> Installed:
+def _read_installed_package(folder: str, name: str, about: re.Match[str]) -> Installed:
     info = os.path.join(folder, name)
     legacy = about["kind"] != "dist-info"
     file = os.path.join(info, "PKG-INFO" if legacy else "METADATA")
@@ -268,7 +268,7 @@ def _installed(folder: str, name: str, about: re.Match[str]) -> Installed:
     head = "\n".join(text.splitlines()).partition("\n\n")[0]
     says = re.search(r"(?im)^Version:\s*(\S{1,200})", head)
     wheel = read_text(os.path.join(info, "WHEEL")) or ""
-    files = _record(os.path.join(info, "RECORD"))
+    files = _read_record_rows(os.path.join(info, "RECORD"))
     origin = read_text(os.path.join(info, "direct_url.json")) or ""
     linked = any(path.startswith("__editable__") for path, _ in files or ())
     return Installed(
@@ -284,7 +284,7 @@ def _installed(folder: str, name: str, about: re.Match[str]) -> Installed:
     )
 
 
-def _record(path: str) -> tuple[tuple[str, int | None], ...] | None:
+def _read_record_rows(path: str) -> tuple[tuple[str, int | None], ...] | None:
     text = read_text(path, _RECORD_BYTES)
     if text is None:
         return None

@@ -64,7 +64,7 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
             stream.reconfigure(encoding="utf-8" if options.mark else None)
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _do(options, code_file)
+        code = _answer_query(options, code_file)
     except KeyboardInterrupt:
         print("which: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -78,7 +78,7 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
     return code
 
 
-def _do(options: argparse.Namespace, code_file: str) -> int:
+def _answer_query(options: argparse.Namespace, code_file: str) -> int:
     place = this_place()
     if options.share:
         driver = ask_driver(place)

@@ -30,7 +30,11 @@ def binaries_of(package: Installed) -> list[str]:
     if package.files is not None:
         listed = [path for path, _ in package.files if path.lower().endswith(BINARIES)]
         listed = listed[:_MOST_FILES]
-        return [one for one in (_path(package, path) for path in listed) if os.path.isfile(one)]
+        return [
+            one
+            for one in (_package_file_path(package, path) for path in listed)
+            if os.path.isfile(one)
+        ]
     found = []
     for top, _, names in os.walk(os.path.join(package.folder, package.tops[0])):
         found += [os.path.join(top, name) for name in names if name.lower().endswith(BINARIES)]
@@ -43,7 +47,7 @@ def python_text(package: Installed, deep: int = 1) -> str:
     """The Python that is run when it is imported first, or more of it."""
     names = [one for one, _ in package.files or () if one.endswith(".py")]
     named = [one for one in names if one.count("/") <= deep][:_MOST_READ]
-    return "\n".join(read_text(_path(package, one)) or "" for one in named)
+    return "\n".join(read_text(_package_file_path(package, one)) or "" for one in named)
 
 
 def uses_torch(package: Installed, libraries: Iterable[str]) -> bool:
@@ -74,7 +78,7 @@ def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
     yield cause("other-project", "", ("uninstall", name), modules=modules, **said)
 
 
-def _path(package: Installed, path: str) -> str:
+def _package_file_path(package: Installed, path: str) -> str:
     return os.path.join(package.folder, *path.split("/"))
 
 
@@ -92,7 +96,7 @@ def of_files(package: Installed) -> Iterator[Finding]:
     other: list[str] = []
     for path, size in package.files[:_MOST_FILES]:
         try:
-            has = os.stat(_path(package, path)).st_size
+            has = os.stat(_package_file_path(package, path)).st_size
         except (OSError, ValueError):
             missing.append(path)
             continue

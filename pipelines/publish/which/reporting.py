@@ -148,7 +148,7 @@ def report(
         copies = [one for one in there if one.project == name]
         if copies:
             compiled = any(row.project == name and "any" not in row.tags[0] for row in rows)
-            packages.append(_package(shelf, copies, machine, load=load, compiled=compiled))
+            packages.append(_inspect_package(shelf, copies, machine, load=load, compiled=compiled))
         elif at := stray(place, name):
             strays.append(at)
     packages += _beneath(shelf, torches, packages, machine, load)
@@ -156,7 +156,7 @@ def report(
         place=place,
         driver=driver,
         torch=torch,
-        torch_installed=_version(torches),
+        torch_installed=_installed_torch_version(torches),
         machine=machine,
         findings=(
             *of_python(place, driver),
@@ -175,7 +175,7 @@ def report(
     )
 
 
-def _version(torches: Sequence[Installed]) -> str:
+def _installed_torch_version(torches: Sequence[Installed]) -> str:
     """What METADATA says, if it is a version: it becomes a word of a command."""
     try:
         version_key(torches[0].version)
@@ -191,14 +191,14 @@ def machine_of(
     return Machine(
         platform=place.platform,
         python=place.python,
-        torch=_named(torch, torches),
+        torch=_pip_torch_version(torch, torches),
         cuda=torch.cuda if torch else "",
         driver=driver.release,
         gpus=driver.gpus,
     )
 
 
-def _named(torch: Torch | None, torches: Sequence[Installed]) -> str:
+def _pip_torch_version(torch: Torch | None, torches: Sequence[Installed]) -> str:
     """Its version as pip knows it, which it has to be named by to be kept.
 
     PyPI's wheels of torch have ``2.11.0`` there and ``2.11.0+cu130`` in their files.
@@ -223,14 +223,14 @@ def _beneath(
     for one in dict.fromkeys([*first, *needed_by(shelf.place, failing)]):
         copies = torches if one.project == "torch" else [one]
         if one.project not in asked and (copies is torches or binaries_of(one)):
-            own = _package(
+            own = _inspect_package(
                 shelf, copies, replace(machine, gpus=()), load=load and copies is torches
             )
             if own.loads is False or any(finding.failed for finding in own.findings):
                 yield own
 
 
-def _package(
+def _inspect_package(
     shelf: Shelf,
     copies: Sequence[Installed],
     machine: Machine,

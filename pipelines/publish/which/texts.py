@@ -55,8 +55,8 @@ def version_key(text: str) -> VersionKey:
     release = [int(one) for one in found["release"].split(".")]
     while len(release) > 1 and not release[-1]:
         release.pop()
-    post = _number(found["post"], -1)
-    dev = _number(found["dev"], _NO_DEV)
+    post = _digits_as_int(found["post"], -1)
+    dev = _digits_as_int(found["dev"], _NO_DEV)
     if found["pre"]:
         kind = found["pre"].lower()
         pre = (_PRE.get(kind, kind), int(found["pre_number"] or 0))
@@ -76,7 +76,7 @@ def final(text: str) -> bool:
     return pre == ("z", 0) and dev == _NO_DEV
 
 
-def _number(text: str | None, absent: int) -> int:
+def _digits_as_int(text: str | None, absent: int) -> int:
     return absent if text is None else int(re.sub(r"\D", "", text) or 0)
 
 
@@ -101,7 +101,7 @@ def _allows(version: str, clause: str) -> bool:
     first, second = (own, bound) if local else (own[:5], bound[:5])
     if star or how == "~=":
         parts = text.split("!")[-1].count(".") + (how != "~=")
-        same = own[0] == bound[0] and _start(own, parts) == _start(bound, parts)
+        same = own[0] == bound[0] and _padded_release(own, parts) == _padded_release(bound, parts)
         return same != (how == "!=") and (how != "~=" or first >= second)
     return {
         ">=": first >= second,
@@ -113,7 +113,7 @@ def _allows(version: str, clause: str) -> bool:
     }[how]
 
 
-def _start(key: VersionKey, parts: int) -> tuple[int, ...]:
+def _padded_release(key: VersionKey, parts: int) -> tuple[int, ...]:
     """Its first parts: a key has no zeros at its end."""
     return (*key[1], *[0] * parts)[:parts]
 

@@ -40,13 +40,13 @@ class Machine(TypedDict):
     power: dict[str, int] | None
     administrator: bool | None
     policies: dict[str, object] | None
-    """What may prevent unsigned modules from loading, see :func:`_policies`."""
+    """What may prevent unsigned modules from loading, see :func:`_code_policies`."""
     password: dict[str, float | None] | None
     """``left``: seconds until it expires, ``None`` if it never does."""
     problems: dict[str, str]
 
 
-def _system() -> dict[str, object] | None:
+def _windows_edition() -> dict[str, object] | None:
     if sys.platform != "win32":
         return None
     names = ("ProductName", "EditionID", "DisplayVersion", "InstallationType", "UBR")
@@ -65,7 +65,7 @@ def _cpu() -> Processor:
     return {"model": str(model).strip() if model else None, "cores": limits.cores()}
 
 
-def _policies() -> dict[str, object] | None:
+def _code_policies() -> dict[str, object] | None:
     """Smart App Control: 1 is on, 2 evaluates and may turn itself on; the kernel; AppLocker."""
     if sys.platform != "win32":
         return None
@@ -85,7 +85,7 @@ def machine(paths: list[str]) -> Machine:
     disks = gather({place: lambda place=place: disk(place) for place in places})  # type: ignore[misc]
     results = gather(
         {
-            "system": _system,
+            "system": _windows_edition,
             "wine": kernel.wine,
             "cpu": _cpu,
             "commit": kernel.commit,
@@ -93,7 +93,7 @@ def machine(paths: list[str]) -> Machine:
             "disks": lambda: disks,
             "power": kernel.power,
             "administrator": kernel.administrator,
-            "policies": _policies,
+            "policies": _code_policies,
             "password": lambda: {"left": kernel.password_expires()},
         }
     )

@@ -30,36 +30,36 @@ def gpus() -> list[dict[str, str]] | None:
 
 def report(library: Any) -> list[dict[str, str]]:
     """The GPUs that ``library`` reports."""
-    _call(library, "nvmlInit_v2")
+    _call_nvml(library, "nvmlInit_v2")
     try:
         driver = ctypes.create_string_buffer(96)
-        _call(library, "nvmlSystemGetDriverVersion", driver, len(driver))
+        _call_nvml(library, "nvmlSystemGetDriverVersion", driver, len(driver))
         version = driver.value.decode("utf-8", "replace")
         count = ctypes.c_uint()
-        _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+        _call_nvml(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
         numbers = range(min(count.value, _MOST))
-        return [_gpu(library, number) | {"driver": version} for number in numbers]
+        return [_query_gpu(library, number) | {"driver": version} for number in numbers]
     finally:
         library.nvmlShutdown()
 
 
-def _gpu(library: Any, number: int) -> dict[str, str]:
+def _query_gpu(library: Any, number: int) -> dict[str, str]:
     handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(256)
-    _call(library, "nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(handle))
-    _call(library, "nvmlDeviceGetName", handle, name, len(name))
+    _call_nvml(library, "nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(handle))
+    _call_nvml(library, "nvmlDeviceGetName", handle, name, len(name))
     both = major, minor = ctypes.c_int(), ctypes.c_int()
-    _call(library, "nvmlDeviceGetCudaComputeCapability", handle, *map(ctypes.byref, both))
+    _call_nvml(library, "nvmlDeviceGetCudaComputeCapability", handle, *map(ctypes.byref, both))
     memory = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
-    _call(library, "nvmlDeviceGetMemoryInfo", handle, memory)
+    _call_nvml(library, "nvmlDeviceGetMemoryInfo", handle, memory)
     return {
         "name": name.value.decode("utf-8", "replace"),
         "capability": f"{major.value}.{minor.value}",
-        "model": _model(library, handle),
+        "model": _query_driver_model(library, handle),
         "memory": str(memory[0] >> 20),
     }
 
 
-def _model(library: Any, handle: ctypes.c_void_p) -> str:
+def _query_driver_model(library: Any, handle: ctypes.c_void_p) -> str:
     current, pending = ctypes.c_int(), ctypes.c_int()
     both = ctypes.byref(current), ctypes.byref(pending)
     # The second version knows MCDM; older drivers only have the first.
@@ -71,6 +71,6 @@ def _model(library: Any, handle: ctypes.c_void_p) -> str:
     return "" if code else _MODELS.get(current.value, f"model {current.value}")
 
 
-def _call(library: Any, name: str, *arguments: object) -> None:
+def _call_nvml(library: Any, name: str, *arguments: object) -> None:
     if code := getattr(library, name)(*arguments):
         raise OSError(f"{name} returned {code}")

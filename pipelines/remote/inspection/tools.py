@@ -54,13 +54,13 @@ class Installation(TypedDict):
     """MSVC versions, as their directories are named."""
 
 
-def _programs() -> list[str]:
+def _program_files_dirs() -> list[str]:
     """The directories of installed programs."""
     names = ("ProgramFiles", "ProgramFiles(x86)", "ProgramW6432")
     return list(dict.fromkeys(filter(None, map(os.environ.get, names))))
 
 
-def _find(name: str, places: list[str], ours: bool = False) -> str | None:
+def _find_program(name: str, places: list[str], ours: bool = False) -> str | None:
     """The path of a program, in ``places`` or on PATH; ``None`` if it is in neither.
 
     ``ours``: the places are the pipeline's, and one writable by other users is an error.
@@ -70,22 +70,22 @@ def _find(name: str, places: list[str], ours: bool = False) -> str | None:
     return find(name, os.pathsep.join([*places, os.environ.get("PATH", "")]))
 
 
-def _run(*command: str) -> str:
+def _capture_or_raise(*command: str) -> str:
     code, text = capture(command, timeout=PATIENCE)
     if code:
         raise OSError(f"{command[0]} exited with {code}: {text.strip()[:200]}")
     return text
 
 
-def _version(name: str, places: list[str], ours: bool) -> Program | None:
-    path = _find(name, places, ours)
+def _inspect_program(name: str, places: list[str], ours: bool) -> Program | None:
+    path = _find_program(name, places, ours)
     if path is None:
         return None
-    match = _NAMED.search(_run(path, "--version"))
+    match = _NAMED.search(_capture_or_raise(path, "--version"))
     return {"path": path, "version": match[0] if match else None}
 
 
-def _toolsets(installation: str) -> list[str]:
+def _list_msvc_toolsets(installation: str) -> list[str]:
     root = pathlib.Path(installation, "VC", "Tools", "MSVC")
     if not root.is_dir():
         return []
@@ -94,7 +94,7 @@ def _toolsets(installation: str) -> list[str]:
 
 def _vswhere() -> list[Installation]:
     """The output of Microsoft's own locator, empty if it is not installed."""
-    for base in _programs():
+    for base in _program_files_dirs():
         path = pathlib.Path(base, "Microsoft Visual Studio", "Installer", "vswhere.exe")
         if path.is_file():
             flags = ("-all", "-products", "*", "-format", "json", "-utf8", "-nologo")
@@ -107,9 +107,9 @@ def _vswhere() -> list[Installation]:
                     "complete": row.get("isRebootRequired") or row.get("isComplete"),
                     "product": (row.get("catalog") or {}).get("productSemanticVersion") or "",
                     "engine": (row.get("properties") or {}).get("setupEngineFilePath") or "",
-                    "toolsets": _toolsets(str(row.get("installationPath"))),
+                    "toolsets": _list_msvc_toolsets(str(row.get("installationPath"))),
                 }
-                for row in json.loads(_run(str(path), *flags))
+                for row in json.loads(_capture_or_raise(str(path), *flags))
             ]
     return []
 
@@ -118,7 +118,7 @@ def _on_disk() -> Iterator[Installation]:
     """Installations in the usual places (year or version, edition), and the active one."""
     folders = [os.environ["VSINSTALLDIR"]] if os.environ.get("VSINSTALLDIR") else []
     folders += [_OURS] if pathlib.Path(_OURS, "VC").is_dir() else []
-    for base in _programs():
+    for base in _program_files_dirs():
         root = pathlib.Path(base, "Microsoft Visual Studio")
         if root.is_dir():
             folders += [str(path) for path in root.glob("*/*") if (path / "VC").is_dir()]
@@ -131,7 +131,7 @@ def _on_disk() -> Iterator[Installation]:
             "complete": None,
             "product": "",
             "engine": "",
-            "toolsets": _toolsets(folder),
+            "toolsets": _list_msvc_toolsets(folder),
         }
 
 
@@ -140,13 +140,13 @@ def visual_studio() -> list[Installation]:
     return _vswhere() or list(_on_disk())
 
 
-def _nvcc(cuda: str, ours: bool) -> Program | None:
+def _inspect_nvcc(cuda: str, ours: bool) -> Program | None:
     """The CUDA compiler in ``cuda``, else in CUDA_PATH, else on PATH."""
     roots = [root for root in (cuda, os.environ.get("CUDA_PATH")) if root]
-    path = _find("nvcc", [str(pathlib.Path(root, "bin")) for root in roots], ours)
+    path = _find_program("nvcc", [str(pathlib.Path(root, "bin")) for root in roots], ours)
     if path is None:
         return None
-    match = _NVCC.search(_run(path, "--version"))
+    match = _NVCC.search(_capture_or_raise(path, "--version"))
     return {"path": path, "version": match[1] if match else None}
 
 
@@ -156,12 +156,14 @@ def gpus() -> list[dict[str, str]] | None:
 
     If the driver has no nvidia-smi, as under Wine, its library is queried.
     """
-    places = [str(pathlib.Path(base, "NVIDIA Corporation", "NVSMI")) for base in _programs()]
-    smi = _find("nvidia-smi", places)
+    places = [
+        str(pathlib.Path(base, "NVIDIA Corporation", "NVSMI")) for base in _program_files_dirs()
+    ]
+    smi = _find_program("nvidia-smi", places)
     if smi is None:
         return nvml.gpus()
     fields = ",".join(_GPU_FIELDS)
-    text = _run(smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    text = _capture_or_raise(smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     names = ("name", "capability", "driver", "model", "memory")
     rows = csv.reader(io.StringIO(text), skipinitialspace=True)
     return [
@@ -171,7 +173,7 @@ def gpus() -> list[dict[str, str]] | None:
     ]
 
 
-def _unreached(servers: Sequence[str]) -> list[str]:
+def _unreachable_servers(servers: Sequence[str]) -> list[str]:
     """Those that do not accept HTTPS connections."""
     missing = []
     for name in servers:
@@ -195,14 +197,14 @@ def tools(
 
     def unreached() -> list[str]:
         """Not checked if a toolset is installed."""
-        return [] if any(row["toolsets"] for row in studio()) else _unreached(servers)
+        return [] if any(row["toolsets"] for row in studio()) else _unreachable_servers(servers)
 
     sources: dict[str, Callable[[], object]] = {
         "visual_studio": studio,
-        "nvcc": partial(_nvcc, cuda, ours),
+        "nvcc": partial(_inspect_nvcc, cuda, ours),
         "gpus": gpus,
         **({"unreached": unreached} if servers else {}),
     }
     for name, places in programs.items():
-        sources[name] = partial(_version, name, places, ours)
+        sources[name] = partial(_inspect_program, name, places, ours)
     return gather(sources)

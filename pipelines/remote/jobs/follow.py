@@ -37,7 +37,7 @@ def follow(directory: str, attempt: int, offset: int) -> Generator[bytes | store
             now = store.state(directory)
             looked = awake.seconds()
         over = now["state"] != "running" or now["attempt"] != attempt
-        while data := _piece(folder, attempt, offset):
+        while data := _read_log_chunk(folder, attempt, offset):
             offset += len(data)
             signed = awake.seconds()
             yield data
@@ -50,7 +50,7 @@ def follow(directory: str, attempt: int, offset: int) -> Generator[bytes | store
         time.sleep(_POLL)
 
 
-def _piece(folder: pathlib.Path, attempt: int, offset: int) -> bytes:
+def _read_log_chunk(folder: pathlib.Path, attempt: int, offset: int) -> bytes:
     try:
         with store.logs(folder, attempt).open("rb") as file:
             file.seek(offset)
@@ -65,7 +65,7 @@ def cancel(directory: str, patience: float = 25.0) -> store.State:
     folder = store.place(directory)
     now = store.state(directory)
     if now["state"] == "lost":
-        return _mark(folder, directory)
+        return _mark_job_cancelled(folder, directory)
     if now["state"] != "running":
         return now
     (folder / store.CANCEL).touch()
@@ -79,10 +79,10 @@ def cancel(directory: str, patience: float = 25.0) -> store.State:
         runner.sweep(folder)
         while store.lives(folder) and awake.seconds() < deadline + 5:
             time.sleep(0.05)
-    return _mark(folder, directory)
+    return _mark_job_cancelled(folder, directory)
 
 
-def _mark(folder: pathlib.Path, directory: str) -> store.State:
+def _mark_job_cancelled(folder: pathlib.Path, directory: str) -> store.State:
     """Write a result if there is none, or the job's follower would start it again."""
     with locks.claim(folder / store.ALIVE) as free:
         if free:

@@ -63,7 +63,7 @@ def start(
         if now["state"] == "running" or (now["state"] == "ended" and now["attempt"] > beyond):
             return now
         store.write(folder / store.SPEC, spec)
-        code = _packed()
+        code = _pack_runner_zip()
         package = folder / f"runner-{hashlib.sha256(code).hexdigest()[:12]}.pyz"
         if not package.exists():
             part = package.with_name(f"runner.{os.getpid()}.part")
@@ -74,7 +74,7 @@ def start(
         return store.state(directory)
 
 
-def _packed() -> bytes:
+def _pack_runner_zip() -> bytes:
     """The controller's sources, as a zip file that Python can run."""
     loader: Any = sys.modules[__name__].__loader__
     buffer = io.BytesIO()
@@ -95,7 +95,7 @@ def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str])
         process: _Process | _Task | None = None
         try:
             process = run(command, secrets)
-            _await_start(store.place(directory), attempt, process)
+            _wait_for_attempt(store.place(directory), attempt, process)
         except (OSError, RuntimeError) as error:
             failed[way] = str(error)[:300]
         else:
@@ -109,11 +109,11 @@ def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str])
 def ways() -> dict[str, Callable[[list[str], dict[str, str]], _Process | _Task]]:
     """The ways to start it, best first."""
     if sys.platform == "win32":
-        return {"breakaway": _breakaway, "task": _Task, "shell": _shell}
+        return {"breakaway": _breakaway, "task": _Task, "shell": _start_in_new_group}
     return {"session": _popen}
 
 
-def _await_start(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> None:
+def _wait_for_attempt(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> None:
     """Wait until the attempt has begun, whoever started it."""
     deadline = awake.seconds() + _STARTS
     while awake.seconds() < deadline:
@@ -147,7 +147,7 @@ def _breakaway(command: list[str], secrets: dict[str, str]) -> _Process:
     return _popen(command, secrets, _BREAKAWAY | _NEW_GROUP | _NO_WINDOW)
 
 
-def _shell(command: list[str], secrets: dict[str, str]) -> _Process:
+def _start_in_new_group(command: list[str], secrets: dict[str, str]) -> _Process:
     return _popen(command, secrets, _NEW_GROUP | _NO_WINDOW)
 
 

@@ -32,10 +32,10 @@ class Sized(store.Listed):
 @idempotent
 def sizes(root: str) -> list[Sized]:
     """The jobs below ``root``, as :func:`store.listed` has them."""
-    return [{**job, "bytes": _bytes(job["directory"])} for job in store.listed(root)]
+    return [{**job, "bytes": _directory_bytes(job["directory"])} for job in store.listed(root)]
 
 
-def _bytes(directory: str) -> int:
+def _directory_bytes(directory: str) -> int:
     total = 0
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -46,7 +46,7 @@ def _bytes(directory: str) -> int:
     return total
 
 
-def _remove(folder: pathlib.Path) -> bool:
+def _remove_idle_job(folder: pathlib.Path) -> bool:
     """Remove a job unless it is running, being started, or has an open file."""
     with contextlib.suppress(OSError):
         with (
@@ -89,7 +89,7 @@ def _silent_jobs(root: str, days: float) -> list[pathlib.Path]:
 @idempotent
 def prune(root: str, days: float) -> list[str]:
     """Remove jobs that are not running and have been silent for so many days; their ids."""
-    return [folder.name for folder in _silent_jobs(root, days) if _remove(folder)]
+    return [folder.name for folder in _silent_jobs(root, days) if _remove_idle_job(folder)]
 
 
 def _last_change(path: str) -> float:
@@ -123,6 +123,6 @@ def make_room(root: str, temp: str, keep: list[str], least: int) -> list[str]:
     for folder in _silent_jobs(root, _FETCHED):
         if facts.disk(root)["free"] >= least:
             break
-        if folder.name not in keep and _remove(folder):
+        if folder.name not in keep and _remove_idle_job(folder):
             removed.append(str(folder))
     return removed

@@ -39,10 +39,10 @@ def run(directory: str, started: store.Attempt) -> int:
     with locks.claim(folder / store.ALIVE, patience=5.0) as held:
         if not held:
             return 1
-        return _run(folder, started)
+        return _run_job_attempt(folder, started)
 
 
-def _run(folder: pathlib.Path, started: store.Attempt) -> int:
+def _run_job_attempt(folder: pathlib.Path, started: store.Attempt) -> int:
     spec = store.read(folder / store.SPEC)
     if spec is None:
         return 1

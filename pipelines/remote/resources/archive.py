@@ -48,7 +48,7 @@ class Spec(_Optional):
     """Globs of files below ``path`` that may change."""
 
 
-def _listed(path: pathlib.Path) -> dict[str, str]:
+def _read_archive_list(path: pathlib.Path) -> dict[str, str]:
     try:
         data = json.loads((path / _LIST).read_text("utf-8"))
         return {str(name): str(value) for name, value in data.items()}
@@ -61,8 +61,8 @@ def check(spec: Spec) -> Check:
 
     Values are the archives' sha256.
     """
-    path, expected = pathlib.Path(spec["path"]), _expected(spec)
-    listed = _listed(path)
+    path, expected = pathlib.Path(spec["path"]), _expected_archive_hashes(spec)
+    listed = _read_archive_list(path)
     if not listed:
         begun = path.exists() and not spec.get("shared", False)
         state = "half-unpacked" if begun else "missing"
@@ -80,7 +80,7 @@ def check(spec: Spec) -> Check:
     wrong = unpacked.differing(spec["path"], record, thorough=_thorough(spec))
     wrong |= _unknown_files(spec, record)
     if wrong:
-        text = f"{len(wrong)} of {many} files have changed: {_named(wrong)}"
+        text = f"{len(wrong)} of {many} files have changed: {_summarize_changed_files(wrong)}"
         answer = {"ok": False, "found": text, "values": listed}
         return {**answer, "uploads": _origins(record, wrong)} if record["compared"] else answer
     text += f", {many} files"
@@ -97,21 +97,21 @@ def check(spec: Spec) -> Check:
 
 def plan(spec: Spec) -> str:
     """The directory, and the files if only some are restored."""
-    path, expected = spec["path"], _expected(spec)
-    if _listed(pathlib.Path(path)) == expected:
+    path, expected = spec["path"], _expected_archive_hashes(spec)
+    if _read_archive_list(pathlib.Path(path)) == expected:
         record = unpacked.read(path, expected)
         if record is None and _adoptable(spec):
             return f"record the current files in {path}"
         wrong = unpacked.differing(path, record) | _unknown_files(spec, record) if record else {}
         if record and record["compared"]:
-            return f"restore {len(wrong)} files in {path}: {_named(wrong)}"
+            return f"restore {len(wrong)} files in {path}: {_summarize_changed_files(wrong)}"
     return f"unpack {len(expected)} archive{'s' * (len(expected) > 1)} into {path}"
 
 
 def apply(spec: Spec) -> None:
     """Unpack them into a fresh directory; if already unpacked, restore damaged files."""
-    path, expected = pathlib.Path(spec["path"]), _expected(spec)
-    if _listed(path) == expected:
+    path, expected = pathlib.Path(spec["path"]), _expected_archive_hashes(spec)
+    if _read_archive_list(path) == expected:
         record = unpacked.read(spec["path"], expected)
         if record is None and _adoptable(spec):
             adopted = unpacked.record_existing(spec["path"], expected, spec["unwatched"])
@@ -120,7 +120,7 @@ def apply(spec: Spec) -> None:
         if record is not None and record["compared"]:
             _repair(spec, record)
             return
-    _fresh(spec, path)
+    _unpack_all_archives(spec, path)
 
 
 def forget(spec: Spec) -> None:
@@ -128,7 +128,7 @@ def forget(spec: Spec) -> None:
     (pathlib.Path(spec["path"]) / _LIST).unlink(missing_ok=True)
 
 
-def _expected(spec: Spec) -> dict[str, str]:
+def _expected_archive_hashes(spec: Spec) -> dict[str, str]:
     return {archive["name"]: archive["sha256"] for archive in spec["archives"]}
 
 
@@ -149,7 +149,7 @@ def _adoptable(spec: Spec) -> bool:
     return not _thorough(spec) and (pathlib.Path(spec["path"]) / spec["proof"]).is_file()
 
 
-def _named(wrong: dict[str, str]) -> str:
+def _summarize_changed_files(wrong: dict[str, str]) -> str:
     """The first few, and the number of others."""
     more = len(wrong) - _NAMED
     named = ", ".join(f"{name} {state}" for name, state in [*wrong.items()][:_NAMED])
@@ -161,21 +161,23 @@ def _origins(record: unpacked.Record, wrong: dict[str, str]) -> list[str]:
     return sorted({record["files"][name]["archive"] for name in wrong if name in record["files"]})
 
 
-def _fresh(spec: Spec, path: pathlib.Path) -> None:
+def _unpack_all_archives(spec: Spec, path: pathlib.Path) -> None:
     if not spec.get("shared", False):
         remove_tree(str(path))
     files: dict[str, unpacked.Entry] = {}
     for archive in spec["archives"]:
-        files |= _unpack(_verified(archive), path, archive["strip"], archive["name"])
+        files |= _unpack_archive(_verified(archive), path, archive["strip"], archive["name"])
     if not (path / spec["proof"]).is_file():
         raise RefusedError(f"the archives hold no {spec['proof']}")
     by_case = {os.path.normcase(name): name for name in files}  # of two such, the later one wins
     unwatched = spec["unwatched"]
     watched = {n: files[n] for n in by_case.values() if unpacked.is_watched(n, unwatched)}
     unpacked.record_times(str(path), watched, watched)
-    unpacked.write(str(path), {"archives": _expected(spec), "compared": True, "files": watched})
+    unpacked.write(
+        str(path), {"archives": _expected_archive_hashes(spec), "compared": True, "files": watched}
+    )
     part = path / f"{_LIST}.part"
-    part.write_text(json.dumps(_expected(spec)), "utf-8")
+    part.write_text(json.dumps(_expected_archive_hashes(spec)), "utf-8")
     replace(str(part), str(path / _LIST))
     _tidy(spec)
 
@@ -189,7 +191,7 @@ def _repair(spec: Spec, record: unpacked.Record) -> None:
         for name in some:
             remove_tree(str(path / name))  # also a link, which points elsewhere
         if some:
-            _unpack(_verified(archive), path, archive["strip"], archive["name"], some)
+            _unpack_archive(_verified(archive), path, archive["strip"], archive["name"], some)
     for name in _unknown_files(spec, record):
         remove_tree(str(path / name))
     unpacked.record_times(spec["path"], record["files"], wrong)
@@ -213,7 +215,7 @@ def _tidy(spec: Spec) -> None:
         pathlib.Path(archive["file"]).unlink(missing_ok=True)
 
 
-def _members(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes]]]:
+def _read_archive_members(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Name and content of every file; ``ValueError`` for links and devices."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
@@ -233,7 +235,7 @@ def _members(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield member.name, content
 
 
-def _unpack(
+def _unpack_archive(
     archive: pathlib.Path,
     target: pathlib.Path,
     strip: str,
@@ -245,7 +247,7 @@ def _unpack(
     protected_dirs.make(target, readable=True)
     made: set[pathlib.Path] = set()
     written: dict[str, unpacked.Entry] = {}
-    for name, source in _members(archive):
+    for name, source in _read_archive_members(archive):
         if not name.startswith(prefix):
             continue
         parts = member_parts(name[len(prefix) :].replace("\\", "/"), archive.name)

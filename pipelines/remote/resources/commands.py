@@ -26,7 +26,7 @@ def find(name: str, search: str) -> str | None:
     return program
 
 
-def _paths(spec: Spec) -> tuple[dict[str, str], list[str]]:
+def _locate_commands(spec: Spec) -> tuple[dict[str, str], list[str]]:
     """Name -> path of the existing ones, and the names of the others."""
     search = os.pathsep.join([*spec["places"], os.environ.get("PATH", "")])
     paths = {name: find(name, search) for name in spec["names"]}
@@ -36,22 +36,24 @@ def _paths(spec: Spec) -> tuple[dict[str, str], list[str]]:
 
 def check(spec: Spec) -> Check:
     """Look for them; values are their paths."""
-    there, missing = _paths(spec)
+    there, missing = _locate_commands(spec)
     parts = [*there.values(), *([f"missing: {', '.join(missing)}"] if missing else [])]
     return {"ok": not missing, "found": "; ".join(parts), "values": there}
 
 
 def plan(spec: Spec) -> str:
     """What the user has to do, unless an earlier resource installs it."""
-    return f"stop if it is still missing then: {_hint(spec)}"
+    return f"stop if it is still missing then: {_missing_commands_hint(spec)}"
 
 
 def apply(spec: Spec) -> None:
     """Refuse, with a hint."""
-    missing = ", ".join(_paths(spec)[1])
-    raise RefusedError(f"the build runs {missing}, which is missing", hint=_hint(spec))
+    missing = ", ".join(_locate_commands(spec)[1])
+    raise RefusedError(
+        f"the build runs {missing}, which is missing", hint=_missing_commands_hint(spec)
+    )
 
 
-def _hint(spec: Spec) -> str:
+def _missing_commands_hint(spec: Spec) -> str:
     looked = ", ".join([*spec["places"], "PATH"])
-    return f"install {', '.join(_paths(spec)[1])} there; searched: {looked}"
+    return f"install {', '.join(_locate_commands(spec)[1])} there; searched: {looked}"

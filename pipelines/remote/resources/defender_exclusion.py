@@ -23,7 +23,7 @@ class Spec(Kind):
     path: str
 
 
-def _state() -> str:
+def _defender_state() -> str:
     """``not installed`` (Defender is optional on servers), ``off`` or ``scans``."""
     start = registry.read(r"HKLM\SYSTEM\CurrentControlSet\Services\WinDefend", "Start")
     if start is None:
@@ -54,7 +54,7 @@ def _excluded(path: str) -> bool:
 
 def check(spec: Spec) -> Check:
     """Whether it is excluded; values: ``Defender``, see above, and ``excluded``: yes or no."""
-    values = {"Defender": _state()}
+    values = {"Defender": _defender_state()}
     try:
         excluded = _excluded(spec["path"])
     except PermissionError as error:

@@ -73,15 +73,15 @@ def check(spec: Spec) -> Check:
 
 def plan(spec: Spec) -> str:
     """What the user has to do."""
-    return f"not managed by the pipeline: {_hint(spec)}"
+    return f"not managed by the pipeline: {_distributions_hint(spec)}"
 
 
 def apply(spec: Spec) -> None:
     """Refuse, with the command that helps."""
-    raise RefusedError("this environment is used unchanged", hint=_hint(spec))
+    raise RefusedError("this environment is used unchanged", hint=_distributions_hint(spec))
 
 
-def _hint(spec: Spec) -> str:
+def _distributions_hint(spec: Spec) -> str:
     return judge(spec, installed(spec["python"], spec["names"]))[1]
 
 
@@ -100,9 +100,12 @@ def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
     if missing or unfit:
         wrong = [f"missing: {', '.join(missing)}"] if missing else []
         wrong += [f"{name} {there[name]} is not {_clauses(spec, name)}" for name in unfit]
-        return "; ".join(wrong), f"type: {_install(spec, [*missing, *unfit])}"
+        return "; ".join(wrong), f"type: {_pip_install_commands(spec, [*missing, *unfit])}"
     if "torch" in spec["names"]:
-        torch, cuda = _release(have["torch"]), _release(have.get("torch's CUDA", ""))
+        torch, cuda = (
+            _major_minor_release(have["torch"]),
+            _major_minor_release(have.get("torch's CUDA", "")),
+        )
         if torch != spec["torch"] or spec["cuda"] not in ("", cuda):
             both = f"--torch {torch} --cuda {cuda}" if spec["cuda"] else f"--torch {torch}"
             hint = f"use what is installed: {both}; or "
@@ -110,12 +113,12 @@ def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
                 hint = "this torch has no CUDA: "
             return (
                 f"that is torch {torch} for CUDA {cuda or 'none'}",
-                f"{hint}type: {_install(spec, ['torch'])}",
+                f"{hint}type: {_pip_install_commands(spec, ['torch'])}",
             )
     return "", ""
 
 
-def _install(spec: Spec, names: list[str]) -> str:
+def _pip_install_commands(spec: Spec, names: list[str]) -> str:
     """The commands that install them; torch from the index for its CUDA version."""
     pip = f"{spec['python']} -m pip install"
     others = [f'"{name}{_clauses(spec, name)}"' for name in names if name != "torch"]
@@ -130,14 +133,16 @@ def _clauses(spec: Spec, name: str) -> str:
 
 
 def _meets(version: str, spec: Spec, name: str) -> bool:
-    return all(_is(version, sign, required) for sign, required in spec["requires"][name])
+    return all(
+        _satisfies_clause(version, sign, required) for sign, required in spec["requires"][name]
+    )
 
 
-def _is(version: str, sign: str, required: str) -> bool:
+def _satisfies_clause(version: str, sign: str, required: str) -> bool:
     """Whether a version satisfies a clause of PEP 440, comparing release numbers only."""
-    have, other = _numbers(version), _numbers(required.removesuffix(".*"))
+    have, other = _release_numbers(version), _release_numbers(required.removesuffix(".*"))
     if sign == "~=":
-        return _is(version, ">=", required) and have[: len(other) - 1] == other[:-1]
+        return _satisfies_clause(version, ">=", required) and have[: len(other) - 1] == other[:-1]
     if required.endswith(".*"):
         return (have[: len(other)] == other) == (sign == "==")
     width = max(len(have), len(other))
@@ -153,11 +158,11 @@ def _is(version: str, sign: str, required: str) -> bool:
     }[sign]
 
 
-def _numbers(version: str) -> list[int]:
+def _release_numbers(version: str) -> list[int]:
     match = re.match(r"(?:\d+!)?v?(\d+(?:\.\d+)*)", version)
     return [int(part) for part in match[1].split(".")] if match else []
 
 
-def _release(version: str) -> str:
+def _major_minor_release(version: str) -> str:
     match = re.match(r"\d+\.\d+", version)
     return match[0] if match else ""

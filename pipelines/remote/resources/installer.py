@@ -101,12 +101,12 @@ def check(spec: Spec) -> Check:
     """Look for the installed software; its path under the installer's name."""
     paths = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
     values = {spec["name"]: paths[-1]} if paths else {}
-    if _refused(spec).exists():
+    if _unverified_run_marker(spec).exists():
         return {"ok": False, "found": "a rejected installation", "values": values}
     if paths and spec["registered"]:
         version = str(registry.read(spec["registered"], "Version") or "no version")
         return {
-            "ok": _numbers(version) >= _numbers(spec["version"]),
+            "ok": _version_numbers(version) >= _version_numbers(spec["version"]),
             "found": version,
             "values": values,
         }
@@ -117,7 +117,7 @@ def check(spec: Spec) -> Check:
     return {"ok": bool(paths), "found": paths[-1] if paths else "missing", "values": values}
 
 
-def _numbers(version: str) -> list[int]:
+def _version_numbers(version: str) -> list[int]:
     return [int(digits) for digits in re.findall(r"\d+", version)]
 
 
@@ -131,18 +131,18 @@ def apply(spec: Spec) -> Applied:
     """Run it and check the result; a wrong result stays marked as such."""
     if spec["path"]:
         protected_dirs.make(spec["path"], readable=True)
-        _refused(spec).touch()
+        _unverified_run_marker(spec).touch()
     deadline = awake.seconds() + 60 * spec["minutes"]
     with protected_dirs.private() as folder:
         file, *arguments = _staged(spec, folder)
         if spec["signer"]:
             visualstudio.require_signer(file, spec["signer"])
         if spec["prepare"]:
-            _run(spec, [file, *spec["prepare"]], deadline)
-        done = _run(spec, [file, *arguments], deadline)
+            _run_installer(spec, [file, *spec["prepare"]], deadline)
+        done = _run_installer(spec, [file, *arguments], deadline)
     if spec["path"]:
         visualstudio.require_product(spec["version"], spec["path"], spec["toolset"], spec["detect"])
-        _refused(spec).unlink()
+        _unverified_run_marker(spec).unlink()
     return done
 
 
@@ -164,12 +164,12 @@ def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
     return [copies.get(word, word) for word in (spec["files"][0]["file"], *spec["arguments"])]
 
 
-def _refused(spec: Spec) -> pathlib.Path:
+def _unverified_run_marker(spec: Spec) -> pathlib.Path:
     """Exists while the result of the last run has not been verified."""
     return pathlib.Path(f"{spec['files'][0]['file']}.refused")
 
 
-def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
+def _run_installer(spec: Spec, command: list[str], deadline: float) -> Applied:
     """Run it, again after each "another installation is in progress", until ``deadline``."""
     run = scheduler.run if spec["as_task"] else capture
     while True:
@@ -192,7 +192,7 @@ def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
         return {"reboot": f"{spec['name']} requires it ({code}{more})"}
     if code not in spec["success"]:
         logs, why, hint = _logs(spec, began), _MEANING.get(code, ""), _HINT.get(code, "")
-        for text in (output, *map(_read, logs)):
+        for text in (output, *map(_read_log_tail, logs)):
             for words, meaning in _IN_LOGS.items():
                 if words in text:
                     why, hint = meaning
@@ -204,7 +204,7 @@ def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
     return {}
 
 
-def _read(path: str) -> str:
+def _read_log_tail(path: str) -> str:
     with contextlib.suppress(OSError):  # installers delete files meanwhile
         return pathlib.Path(path).read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
     return ""

@@ -40,14 +40,14 @@ class Spec(Kind):
     """Its Python."""
 
 
-def _site(spec: Spec) -> str:
+def _environment_site_packages(spec: Spec) -> str:
     """The directory of the environment's packages."""
     return os.path.join(spec["path"], "Lib", "site-packages")  # noqa: PTH118
 
 
 def _versions(spec: Spec) -> dict[str, str]:
     importlib.metadata.MetadataPathFinder().invalidate_caches()  # a method until 3.12
-    distributions = importlib.metadata.distributions(path=[_site(spec)])
+    distributions = importlib.metadata.distributions(path=[_environment_site_packages(spec)])
     return {
         str(distribution.metadata["Name"]).lower().replace("_", "-"): distribution.version
         for distribution in distributions
@@ -73,7 +73,7 @@ def _differing(spec: Spec) -> tuple[list[str], list[str]]:
     The wheels are compared with their pins by another resource. Scripts are not compared: the
     installer generates them.
     """
-    site, wrong = _site(spec), []
+    site, wrong = _environment_site_packages(spec), []
     for wheel in spec["files"]:
         with zipfile.ZipFile(wheel) as archive:
             records = [n for n in archive.namelist() if n.endswith(".dist-info/RECORD")]

@@ -30,7 +30,7 @@ def _lines() -> list[str]:
     return [str(line) for line in value if line] if isinstance(value, list) else []
 
 
-def _enough(path: str, sizes: str, spec: Spec) -> bool:
+def _is_large_enough(path: str, sizes: str, spec: Spec) -> bool:
     """Whether a line gives that file at least the desired size."""
     numbers = [int(word) if word.isdigit() else 0 for word in sizes.split()]
     if path.lower() != spec["path"].lower() or len(numbers) != 2:  # noqa: PLR2004 - two bounds
@@ -42,7 +42,7 @@ def check(spec: Spec) -> Check:
     """Compare with the setting; a larger page file is fine; values: path -> sizes in MB."""
     lines = _lines()
     values = {path: sizes for path, _, sizes in (line.partition(" ") for line in lines)}
-    ok = any(_enough(path, sizes, spec) for path, sizes in values.items())
+    ok = any(_is_large_enough(path, sizes, spec) for path, sizes in values.items())
     return {"ok": ok, "found": ", ".join(lines) or "managed by Windows", "values": values}
 
 

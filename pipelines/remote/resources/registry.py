@@ -37,7 +37,7 @@ class Spec(Lasting):
 
 
 @contextmanager
-def _opened(key: str, *, write: bool = False) -> Iterator[tuple[ModuleType, object]]:
+def _open_registry_key(key: str, *, write: bool = False) -> Iterator[tuple[ModuleType, object]]:
     """The module and the key; ``FileNotFoundError`` if it does not exist."""
     winreg = importlib.import_module("winreg")
     short, _, path = key.partition("\\")
@@ -54,7 +54,7 @@ def _opened(key: str, *, write: bool = False) -> Iterator[tuple[ModuleType, obje
 def read(key: str, name: str) -> object:
     """The value as a Python object, or ``None`` if it or its key does not exist."""
     try:
-        with _opened(key) as (winreg, handle):
+        with _open_registry_key(key) as (winreg, handle):
             return winreg.QueryValueEx(handle, name)[0]
     except FileNotFoundError:
         return None
@@ -63,7 +63,7 @@ def read(key: str, name: str) -> object:
 def names(key: str) -> list[str]:
     """The names of a key's values, empty if it does not exist."""
     try:
-        with _opened(key) as (winreg, handle):
+        with _open_registry_key(key) as (winreg, handle):
             count = min(winreg.QueryInfoKey(handle)[1], _MOST)
             return [str(winreg.EnumValue(handle, index)[0]) for index in range(count)]
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def names(key: str) -> list[str]:
 def exists(key: str) -> bool:
     """Whether the key exists."""
     try:
-        with _opened(key):
+        with _open_registry_key(key):
             return True
     except FileNotFoundError:
         return False
@@ -81,7 +81,7 @@ def exists(key: str) -> bool:
 
 def write(key: str, name: str, value: Value) -> None:
     """Set the value, creating the key if necessary. ``PermissionError`` without the rights."""
-    with _opened(key, write=True) as (winreg, handle):
+    with _open_registry_key(key, write=True) as (winreg, handle):
         if isinstance(value, list):
             kind = winreg.REG_MULTI_SZ
         else:

@@ -29,7 +29,7 @@ class Spec(Kind):
     at_least: int
 
 
-def _shell(name: str, value: int | None = None) -> str:
+def _access_shell_quota(name: str, value: int | None = None) -> str:
     """Read the quota of that name, or set it."""
     item = rf"-LiteralPath 'WSMan:\localhost\Shell\{name}'"
     change = f"(Get-Item {item}).Value" if value is None else f"Set-Item {item} {value} -Force"
@@ -58,7 +58,7 @@ def _current(spec: Spec) -> int | None:
         policy = registry.read(_POLICY, spec["name"])
         if isinstance(policy, int):
             return policy
-        match = re.search(r"^(\d+)\s*$", _shell(spec["name"]), re.MULTILINE)
+        match = re.search(r"^(\d+)\s*$", _access_shell_quota(spec["name"]), re.MULTILINE)
     return int(match[1]) if match else None
 
 
@@ -83,7 +83,7 @@ def apply(spec: Spec) -> Applied:
     """Set it; running processes of the service keep the old one."""
     name, value = spec["name"], spec["at_least"]
     if spec["place"] == "shell":
-        _shell(name, value)
+        _access_shell_quota(name, value)
         return {"reboot": "WinRM's quotas were changed"}
     config, old = _quotas()
     if not old:

@@ -56,13 +56,13 @@ def words(arguments: object) -> list[str]:
 
 def name(command: Sequence[str]) -> str:
     """The program a command starts, without directory and .exe; ``-m`` of a Python counts."""
-    first = _name(command[0]) if command else ""
+    first = _program_base_name(command[0]) if command else ""
     if first.startswith("python") and list(command[1:2]) == ["-m"]:
-        return _name(command[2]) if len(command) > 2 else first  # noqa: PLR2004
+        return _program_base_name(command[2]) if len(command) > 2 else first  # noqa: PLR2004
     return first
 
 
-def _name(program: str) -> str:
+def _program_base_name(program: str) -> str:
     base = os.path.basename(program.replace("\\", "/")).lower()
     return base.removesuffix(".exe")
 
@@ -75,7 +75,7 @@ def read(command: Sequence[str], where: str, environment: Mapping[str, str]) -> 
     if called in ("ninja", "ninja-build"):
         return _ninja(Call(where, head), rest)
     if called == "cmake" and "--build" in rest:
-        return _cmake(rest, where, environment)
+        return _parse_cmake_build(rest, where, environment)
     if called == "meson" and rest[:1] == ["compile"]:
         return _meson(rest[1:], where)
     return None
@@ -108,13 +108,13 @@ def _ninja(call: Call, rest: list[str]) -> Call | None:
     return call
 
 
-def _cmake(rest: list[str], where: str, environment: Mapping[str, str]) -> Call:
+def _parse_cmake_build(rest: list[str], where: str, environment: Mapping[str, str]) -> Call:
     """``cmake --build DIR`` (https://cmake.org/cmake/help/latest/manual/cmake.1.html)."""
     cut = rest.index("--") if "--" in rest else len(rest)
     rest, native = rest[:cut], rest[cut + 1 :]
     call = Call(where, reason="cmake does not report its build directory")
     jobs = environment.get("CMAKE_BUILD_PARALLEL_LEVEL", "")
-    left = iter(_split(rest))
+    left = iter(_split_long_options(rest))
     several = False
     for word in left:
         if word == "--build":
@@ -140,11 +140,11 @@ def _cmake(rest: list[str], where: str, environment: Mapping[str, str]) -> Call:
         call.flags += ["-j", jobs]
     if call.reason:
         return call
-    call.reason = _refusal(call)
+    call.reason = _why_not_shardable(call)
     return _ninja(call, native) or Call(where, reason="ninja builds nothing with these options")
 
 
-def _split(rest: list[str]) -> list[str]:
+def _split_long_options(rest: list[str]) -> list[str]:
     """``--target=x`` as two arguments."""
     return [
         part
@@ -153,7 +153,7 @@ def _split(rest: list[str]) -> list[str]:
     ]
 
 
-def _refusal(call: Call) -> str:
+def _why_not_shardable(call: Call) -> str:
     """Why a CMake build cannot be sharded; its ninja is read from its cache."""
     cache = os.path.join(call.directory, "CMakeCache.txt")
     generator = ""
@@ -175,7 +175,7 @@ def _meson(rest: list[str], where: str) -> Call | None:
     """``meson compile`` (https://mesonbuild.com/Commands.html#compile)."""
     call = Call(where)
     options: list[str] = []
-    left = iter(_split(rest))
+    left = iter(_split_long_options(rest))
     for word in left:
         if word == "-C":
             call.directory = os.path.join(where, next(left, "."))

@@ -67,7 +67,7 @@ def units(
     variables = json.dumps(sorted(read_by_compilers(environment).items()))
     needed = manifest.needed(call.targets)
     made = {output for edge in manifest.edges for output in edge.outputs}
-    place = _below(path, root)
+    place = _relative_if_below(path, root)
     result = []
     for edge in manifest.edges:
         output = edge.outputs[0] if len(edge.outputs) == 1 else ""
@@ -85,7 +85,7 @@ def units(
         result.append(
             Unit(
                 id=hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_ID],
-                source=_below(source, root),
+                source=_relative_if_below(source, root),
                 output=output,
                 command=command,
                 path=os.path.normpath(os.path.join(call.directory, output)),
@@ -145,7 +145,7 @@ def _compdb(call: Call, environment: Mapping[str, str]) -> dict[str, tuple[str, 
         ) from None
 
 
-def _below(path: str, root: str) -> str:
+def _relative_if_below(path: str, root: str) -> str:
     """``path`` relative to ``root`` if below it, with ``/``."""
     path, root = os.path.realpath(path), os.path.realpath(root)
     try:

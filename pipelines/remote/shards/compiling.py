@@ -29,7 +29,8 @@ class Compile(Division):
     def other(self, command: list[str], where: str) -> list[str] | None:
         """Does nothing for commands that take objects."""
         taken = calls.installs(command) or any(
-            _key(word, where) in self._objects for word in _arguments(command, where)
+            _normalized_path(word, where) in self._objects
+            for word in _expand_response_files(command, where)
         )
         if not self._objects or not taken:
             return None
@@ -119,11 +120,11 @@ class Compile(Division):
         return report | {"objects": objects, "read": self.read}
 
 
-def _key(word: str, where: str) -> str:
+def _normalized_path(word: str, where: str) -> str:
     return os.path.normcase(os.path.normpath(os.path.join(where, word)))
 
 
-def _arguments(command: list[str], where: str) -> list[str]:
+def _expand_response_files(command: list[str], where: str) -> list[str]:
     """The arguments of a command, including those of its response files."""
     names = []
     for word in command[1:]:

@@ -39,7 +39,7 @@ def run(order: str, source: str, out: str, build: Callable[[str], str]) -> None:
     if not compiles:
         _relink(os.path.join(scratch, "setup.cfg"))
     try:
-        wheel, report = _built(division, build, scratch)
+        wheel, report = _build_divided_wheel(division, build, scratch)
         if not compiles:
             replace(os.path.join(scratch, wheel), os.path.join(out, wheel))
             print("wheel:", wheel, flush=True)
@@ -58,7 +58,7 @@ def _relink(path: str) -> None:
             file.write("[build_ext]\nforce = 1\n")
 
 
-def _built(
+def _build_divided_wheel(
     division: Compile | Link, build: Callable[[str], str], scratch: str
 ) -> tuple[str, dict[str, object]]:
     """The wheel in ``scratch``, and the result; raises if anything is wrong with them."""

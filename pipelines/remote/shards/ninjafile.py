@@ -109,7 +109,7 @@ class _UnknownError(Exception):
     """A variable that is set elsewhere, or not at all."""
 
 
-def _value(text: str, *scopes: Mapping[str, str | None]) -> str:
+def _expand_ninja_value(text: str, *scopes: Mapping[str, str | None]) -> str:
     """``text`` unescaped, with variables replaced; raises :class:`_UnknownError`."""
 
     def one(result: re.Match[str]) -> str:
@@ -179,7 +179,7 @@ class _Reader:
 
     def _expanded(self, text: str, scope: Mapping[str, str | None]) -> str | None:
         try:
-            return _value(text, scope, self.names)
+            return _expand_ninja_value(text, scope, self.names)
         except _UnknownError:
             return None
 

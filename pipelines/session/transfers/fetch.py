@@ -63,10 +63,10 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
             f"{connection.name}: {source} changed during the download",
             hint="Run the same command again once nothing writes to it.",
         )
-    return _land(fetch, size, digests[0])
+    return _finalize_download(fetch, size, digests[0])
 
 
-def _land(fetch: _Fetch, size: int, sent: str) -> str:
+def _finalize_download(fetch: _Fetch, size: int, sent: str) -> str:
     with local("write", fetch.target):
         with fetch.part.open("r+b") as file:
             file.truncate(size)

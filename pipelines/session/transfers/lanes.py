@@ -143,11 +143,11 @@ def carry(connection: Connection, blocks: Blocks, move: Move, progress: Progress
     while blocks.todo:
         before = blocks.landed
         try:
-            _attempt(connection, blocks, move, progress)
+            _attempt_transfer(connection, blocks, move, progress)
         except ConnectionLostError as error:
             fruitless = 0 if blocks.landed > before else fruitless + 1
             if fruitless == ATTEMPTS:
-                raise _lost(connection, blocks.what, error) from error
+                raise _lost_transfer_error(connection, blocks.what, error) from error
 
 
 def again(connection: Connection, what: str, ask: Callable[[Link], T]) -> T:
@@ -157,11 +157,11 @@ def again(connection: Connection, what: str, ask: Callable[[Link], T]) -> T:
             return ask(connection.link())
         except ConnectionLostError as error:
             if attempt == ATTEMPTS - 1:
-                raise _lost(connection, what, error) from error
+                raise _lost_transfer_error(connection, what, error) from error
     raise AssertionError("unreachable")
 
 
-def _lost(connection: Connection, what: str, error: BaseException) -> HostError:
+def _lost_transfer_error(connection: Connection, what: str, error: BaseException) -> HostError:
     """The error when a transfer gives up."""
     return HostError(
         f"{connection.name}: connection lost during the transfer of {what}, {ATTEMPTS} times "
@@ -170,7 +170,9 @@ def _lost(connection: Connection, what: str, error: BaseException) -> HostError:
     )
 
 
-def _attempt(connection: Connection, blocks: Blocks, move: Move, progress: Progress | None) -> None:
+def _attempt_transfer(
+    connection: Connection, blocks: Blocks, move: Move, progress: Progress | None
+) -> None:
     """Transfer blocks until none is left or the link breaks."""
     link = connection.link()
     blocks.stopped = False
@@ -178,7 +180,7 @@ def _attempt(connection: Connection, blocks: Blocks, move: Move, progress: Progr
     if len(blocks.todo) > 1:
         second.start()
     try:
-        while (number := _next(blocks, progress)) is not None:
+        while (number := _next_block(blocks, progress)) is not None:
             blocks.carry(link, number, _telling(move, blocks, progress))
     finally:
         blocks.stopped = True
@@ -186,7 +188,7 @@ def _attempt(connection: Connection, blocks: Blocks, move: Move, progress: Progr
             second.join(2.0)  # if it takes longer, it hangs in a link that the next attempt closes
 
 
-def _next(blocks: Blocks, progress: Progress | None) -> int | None:
+def _next_block(blocks: Blocks, progress: Progress | None) -> int | None:
     """The first lane's next block; ``None`` once all have landed."""
     while True:
         if progress is not None and blocks.size:

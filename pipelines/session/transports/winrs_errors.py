@@ -55,7 +55,7 @@ def explain(error: Exception, endpoint: Endpoint) -> PipelineError:
         "text": endpoint.blank(_reason(error))[:400],
         "limit": LIMIT,
     }
-    key, more = _kind(error, endpoint)
+    key, more = _classify_error(error, endpoint)
     own = f"{key}-{endpoint.transport}"
     return refusal(_FILE, own if own in refusals(_FILE) else key, **{**said, **more})
 
@@ -67,7 +67,7 @@ def _reason(error: Exception) -> str:
     return words.rpartition(": ")[2] if reason else words
 
 
-def _kind(error: Exception, endpoint: Endpoint) -> tuple[str, dict[str, object]]:
+def _classify_error(error: Exception, endpoint: Endpoint) -> tuple[str, dict[str, object]]:
     """Which row it is, and what else is said in it."""
     import requests
     from winrm.exceptions import (

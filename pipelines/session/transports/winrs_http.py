@@ -118,23 +118,23 @@ class Adapter(HTTPAdapter):
         if response.status_code == _UNAUTHORIZED and offered and self._schemes.isdisjoint(offered):
             raise NotOfferedError(*offered)
         raw: Any = response.raw  # read later by requests
-        raw.stream = _bounded(raw)
+        raw.stream = _limit_response_size(raw)
         return response
 
 
-def _close(raw: Any) -> None:
+def _close_quietly(raw: Any) -> None:
     """Garbage collection would flush a closed file and report it (Python 3.13)."""
     with contextlib.suppress(OSError, ValueError):
         raw.close()
 
 
-def _bounded(raw: Any) -> Callable[..., Iterator[bytes]]:
+def _limit_response_size(raw: Any) -> Callable[..., Iterator[bytes]]:
     stream: Callable[..., Iterator[bytes]] = raw.stream
 
     def bounded(*args: object, **keys: object) -> Iterator[bytes]:
         size = 0
         with contextlib.ExitStack() as broken:
-            broken.callback(_close, raw)
+            broken.callback(_close_quietly, raw)
             for piece in stream(*args, **keys):
                 size += len(piece)
                 if size > ANSWER_LIMIT:

@@ -61,26 +61,26 @@ class CacheEntry:
         self.path = path
         try:
             if path.stat().st_size > _LARGEST:
-                raise _damaged(path, "it is too large")
+                raise _damaged_entry_error(path, "it is too large")
             data = path.read_bytes()
         except OSError as error:
-            raise _damaged(path, error.strerror or "it cannot be read") from None
+            raise _damaged_entry_error(path, error.strerror or "it cannot be read") from None
         stated, self._data = data[:_HASH], data[_HASH + 1 :]
         self.sha256 = actual = hashlib.sha256(self._data).hexdigest()
         if stated != actual.encode():
-            raise _damaged(path, f"it has sha256 {actual}")
+            raise _damaged_entry_error(path, f"it has sha256 {actual}")
         text, _, self._names = self._data.partition(b"\n")
         try:
             self.head = Head.model_validate_json(text)
         except ValidationError:
-            raise _damaged(path, "it has another format version") from None
+            raise _damaged_entry_error(path, "it has another format version") from None
 
     def listed(self, root: Path, file: str, mark: str) -> CacheEntry:
         """The same, marked as the release ``file`` of an index or the lock."""
         if (self.head.listed, self.head.file) == (mark, file):
             return self
         update = {"listed": mark, "file": file}
-        return _write(root, self.head.model_copy(update=update), self._names)
+        return _write_cache_entry(root, self.head.model_copy(update=update), self._names)
 
     def names(self, library: str) -> frozenset[str] | None:
         """What a DLL exports; ``None`` if that is not completely known."""
@@ -92,10 +92,12 @@ class CacheEntry:
             data = unpacker.decompress(self._names[at.start : at.start + at.size], _TEXT)
             text = data.decode("ascii")
         except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
-            raise _damaged(self.path, str(error)) from None
+            raise _damaged_entry_error(self.path, str(error)) from None
         names = frozenset(text.split("\n")) if text else frozenset()
         if not unpacker.eof or len(names) != at.count:
-            raise _damaged(self.path, f"{len(names)} symbols of {library}, expected {at.count}")
+            raise _damaged_entry_error(
+                self.path, f"{len(names)} symbols of {library}, expected {at.count}"
+            )
         return names
 
 
@@ -126,10 +128,10 @@ def store(root: Path, head: Head, read: Mapping[str, frozenset[str] | None]) -> 
         block = lzma.compress("\n".join(sorted(names)).encode("ascii"), preset=1)
         libraries[library] = Names(start=len(packed), size=len(block), count=len(names))
         packed += block
-    return _write(root, head.model_copy(update={"libraries": libraries}), packed)
+    return _write_cache_entry(root, head.model_copy(update={"libraries": libraries}), packed)
 
 
-def _write(root: Path, head: Head, packed: bytes) -> CacheEntry:
+def _write_cache_entry(root: Path, head: Head, packed: bytes) -> CacheEntry:
     data = head.model_dump_json().encode() + b"\n" + packed
     digest = hashlib.sha256(data).hexdigest()
     path = entry_path(root, head.sha256 or digest)
@@ -138,5 +140,5 @@ def _write(root: Path, head: Head, packed: bytes) -> CacheEntry:
     return CacheEntry(path)
 
 
-def _damaged(path: Path, why: str) -> LockError:
+def _damaged_entry_error(path: Path, why: str) -> LockError:
     return LockError(f"{path} is damaged: {why}", hint="Delete it: it will be created again.")

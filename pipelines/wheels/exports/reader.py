@@ -49,14 +49,14 @@ def read_archive(
     """
     try:
         if len(archive.infolist()) > _FILES:
-            raise _refused(file, f"it has more than {_FILES} files")
+            raise _rejected_wheel_error(file, f"it has more than {_FILES} files")
         members = {PurePosixPath(member.filename): member for member in archive.infolist()}
         dlls = {path.name.lower(): member for path, member in members.items() if _is_dll(path)}
-        version, record = _metadata(archive, file, members)
+        version, record = _read_version_and_hashes(archive, file, members)
         hashes = {(p.name.lower(), record.get(member.filename)) for p, member in members.items()}
         every = Counter(name for name, _ in hashes)
         if sum(dll.file_size for name, dll in dlls.items() if needed(name)) > 2 * _LARGEST:
-            raise _refused(file, "its DLLs are too large")
+            raise _rejected_wheel_error(file, "its DLLs are too large")
         read = {
             # Of two different DLLs of one name it is unknown which is loaded.
             name: _exports(archive, dll, record)
@@ -66,7 +66,7 @@ def read_archive(
             if needed(name)
         }
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, KeyError, ValueError) as error:
-        raise _refused(file, f"it cannot be read: {line(str(error), 200)}") from error
+        raise _rejected_wheel_error(file, f"it cannot be read: {line(str(error), 200)}") from error
     head = Head(
         file=file,
         sha256=sha256,
@@ -102,39 +102,43 @@ def _is_dll(path: Path | PurePosixPath) -> bool:
     return path.suffix.lower() == ".dll"
 
 
-def _metadata(
+def _read_version_and_hashes(
     archive: zipfile.ZipFile, file: str, members: dict[PurePosixPath, zipfile.ZipInfo]
 ) -> tuple[str, dict[str, str]]:
     """A wheel's own version, and the sha256 of its files."""
     try:
         name, version, _, tags = parse_wheel_filename(file)
     except InvalidWheelFilename:
-        raise _refused(file, "not the name of a wheel") from None
+        raise _rejected_wheel_error(file, "not the name of a wheel") from None
     if "win_amd64" not in {tag.platform for tag in tags}:
-        raise _refused(file, "it is not for Windows")
+        raise _rejected_wheel_error(file, "it is not for Windows")
     infos = {
         path.parts[0] for path in members if path.parts and path.parts[0].endswith(".dist-info")
     }
     if len(infos) != 1:
-        raise _refused(file, f"it has {len(infos)} .dist-info directories")
+        raise _rejected_wheel_error(file, f"it has {len(infos)} .dist-info directories")
     info = infos.pop()
     own, _, release = info.removesuffix(".dist-info").partition("-")
-    head = HeaderParser().parsestr(_text(archive, file, members[PurePosixPath(info, "METADATA")]))
+    head = HeaderParser().parsestr(
+        _read_archive_text(archive, file, members[PurePosixPath(info, "METADATA")])
+    )
     stated = [(own, release), (head.get("Name", ""), head.get("Version", ""))]
     for own, release in stated:
         if version_of(release) != version or canonicalize_name(own) != name:
-            raise _refused(file, f"it contains {line(own, 80)} {line(release, 80)}")
-    text = _text(archive, file, members[PurePosixPath(info, "RECORD")])
+            raise _rejected_wheel_error(file, f"it contains {line(own, 80)} {line(release, 80)}")
+    text = _read_archive_text(archive, file, members[PurePosixPath(info, "RECORD")])
     rows = csv.reader(io.StringIO(text, newline=""))
     try:
         return str(version), {row[0]: row[1] for row in rows if len(row) > 1}
     except csv.Error as error:
-        raise _refused(file, f"its RECORD: {error}") from None
+        raise _rejected_wheel_error(file, f"its RECORD: {error}") from None
 
 
-def _text(archive: zipfile.ZipFile, file: str, member: zipfile.ZipInfo) -> str:
+def _read_archive_text(archive: zipfile.ZipFile, file: str, member: zipfile.ZipInfo) -> str:
     if member.file_size > _RECORD:
-        raise _refused(file, f"{line(member.filename, 200)} has {member.file_size} bytes")
+        raise _rejected_wheel_error(
+            file, f"{line(member.filename, 200)} has {member.file_size} bytes"
+        )
     return b"".join(chunks(archive, member)).decode("utf-8", "replace")
 
 
@@ -151,10 +155,12 @@ def _exports(
         actual = base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
         expected = record.get(member.filename, "").rstrip("=")
         if expected != f"sha256={actual}":
-            raise _refused(member.filename, "its contents do not match the wheel's RECORD")
+            raise _rejected_wheel_error(
+                member.filename, "its contents do not match the wheel's RECORD"
+            )
         with mapped(file) as data:
             return exports_of(data)
 
 
-def _refused(file: str, why: str) -> LockError:
+def _rejected_wheel_error(file: str, why: str) -> LockError:
     return LockError(f"{line(file, 200)}: {why}", hint="It is not used. Name another torch wheel.")

@@ -41,7 +41,7 @@ class _Tested(Model):
 
     def is_of(self, pid: int, current: Driver, numbers: tuple[int, ...]) -> bool:
         """Whether it was for this service, with this driver, on these GPUs."""
-        own = (pid, _started(pid), current.version, _ids(current.chosen(numbers)))
+        own = (pid, _process_start_time(pid), current.version, _ids(current.chosen(numbers)))
         return (self.pid, self.started, self.version, self.gpus) == own
 
 
@@ -95,7 +95,7 @@ class Attachment:
         passed = selftest.run(Prefix(self.prefix), python, chosen)
         record = _Tested(
             pid=pid,
-            started=_started(pid),
+            started=_process_start_time(pid),
             version=gpu_driver.version,
             gpus=_ids(chosen),
             result=str(passed),
@@ -134,7 +134,7 @@ def cache_entries(cache: Cache) -> Iterator[CacheEntry]:
             yield CacheEntry("GPU bridges", path, path.name in current)
 
 
-def _started(pid: int) -> str:
+def _process_start_time(pid: int) -> str:
     """When a process started, in ticks since which boot of the machine; empty: unknown."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")

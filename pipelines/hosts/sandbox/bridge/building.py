@@ -76,7 +76,7 @@ def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: 
     seal(target)
 
 
-def _compile(
+def _compile_objects(
     prefix: Prefix, flags: Sequence[str], folder: Path, sources: Sequence[Path]
 ) -> list[str]:
     """The objects in ``folder``, from one call of the compiler."""
@@ -88,7 +88,7 @@ def _compile(
 
 def _linux_half(prefix: Prefix, work: Path) -> Path:
     folder = work / "linux-half"
-    objects = _compile(prefix, _FOR_LINUX, folder, sorted((work / "linux").glob("*.c")))
+    objects = _compile_objects(prefix, _FOR_LINUX, folder, sorted((work / "linux").glob("*.c")))
     link = ("ld.lld", "-shared", "--build-id=none", "--eh-frame-hdr", "-z", "noexecstack")
     prefix.run([_ZIG, *link, *objects, "-o", "linux.so"], cwd=folder)
     return folder / "linux.so"
@@ -102,15 +102,15 @@ def _windows_half(prefix: Prefix, work: Path, dll: str, exports: Sequence[str]) 
     if dll != "nvcuda":  # the others accompany NVIDIA's driver for Windows
         sources = [path for path in sources if path.stem == "exports"]
     flags = (*_FOR_WINDOWS, f"-D{dll.upper()}", "-I.")
-    objects = _compile(prefix, flags, folder, sources)
+    objects = _compile_objects(prefix, flags, folder, sources)
     made = folder / f"{dll}.dll"
     entry = ("/entry:DllMain", f"/out:{made.name}", library("kernel32"))
     prefix.run([_ZIG, *_LINK, *entry, *objects], cwd=folder)
-    _mark(made)
+    _write_builtin_signature(made)
     return made
 
 
-def _mark(dll: Path) -> None:
+def _write_builtin_signature(dll: Path) -> None:
     with dll.open("r+b") as file:
         start = file.read(_MARK_AT)
         header = int.from_bytes(start[0x3C:0x40], "little")
@@ -125,7 +125,7 @@ def _mark(dll: Path) -> None:
 def _hybrid_runtime(prefix: Prefix, work: Path, wheel: Path) -> Path:
     """CUDA 13's runtime as the DLL that Windows' display driver installs; see runtime.c."""
     folder = work / "hybrid"
-    objects = _compile(prefix, _FOR_WINDOWS, folder, [work / "windows/runtime.c"])
+    objects = _compile_objects(prefix, _FOR_WINDOWS, folder, [work / "windows/runtime.c"])
     static = "cudart_static.lib"
     with zipfile.ZipFile(wheel) as archive:
         member = next((n for n in archive.namelist() if n.endswith(f"/x64/{static}")), None)
@@ -153,7 +153,7 @@ def exported_functions(path: Path) -> frozenset[str]:
         with path.open("rb") as stream:
             elf = ELFFile(stream)
             kind = f"{elf['e_type']} for {elf['e_machine']}"
-            functions = frozenset(_functions(elf)) if kind == _KIND else None
+            functions = frozenset(_defined_elf_functions(elf)) if kind == _KIND else None
     except OSError as error:
         raise _no_library(path, error.strerror or str(error)) from None
     except Exception as error:  # the reader raises anything on a damaged file
@@ -163,7 +163,7 @@ def exported_functions(path: Path) -> frozenset[str]:
     return functions
 
 
-def _functions(elf: ELFFile) -> Iterator[str]:
+def _defined_elf_functions(elf: ELFFile) -> Iterator[str]:
     from elftools.elf.dynamic import DynamicSegment
 
     for segment in elf.iter_segments():
@@ -228,7 +228,7 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
     """
     exports = names(libraries)
     health.check_files(prefix)
-    target = cache.root / "bridges" / _key(cache, health.image_of(prefix), exports)
+    target = cache.root / "bridges" / _bridge_cache_key(cache, health.image_of(prefix), exports)
     more = "set XDG_CACHE_HOME to a larger disk: the GPU bridge needs 20 MiB"
     with disk_errors(target.parent, more), alone(target):
         if sealed(target) is None:
@@ -241,10 +241,10 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
 
 def key(cache: Cache, python: str, libraries: Sequence[Path]) -> str:
     """The name of the directory of :func:`built` for the current Windows with ``python``."""
-    return _key(cache, image_key(cache, python), names(libraries))
+    return _bridge_cache_key(cache, image_key(cache, python), names(libraries))
 
 
-def _key(cache: Cache, image: str, exports: Mapping[str, Sequence[str]]) -> str:
+def _bridge_cache_key(cache: Cache, image: str, exports: Mapping[str, Sequence[str]]) -> str:
     """The hash of all inputs: the image with the compiler, sources, names, runtime."""
     digest = hashlib.sha256(image.encode())
     digest.update(cache.lock.tool(RUNTIME).sha256.encode())

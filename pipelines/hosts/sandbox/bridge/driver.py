@@ -135,7 +135,7 @@ def alone(
     )
 
 
-def _ask() -> Mapping[str, object]:
+def _query_driver() -> Mapping[str, object]:
     """The driver's answer; ``broken`` describes how the querying process ended."""
     try:
         done = alone(_SCRIPT, seconds=_SECONDS)
@@ -144,12 +144,12 @@ def _ask() -> Mapping[str, object]:
     rows = done.stdout.decode("utf-8", "replace").splitlines()
     answer = next((row for row in rows if row.startswith(_MARK)), None)
     if answer is None:
-        return _silent(_ended(done.returncode))
+        return _silent(_describe_exit_code(done.returncode))
     data = json.loads(answer.removeprefix(_MARK))
     return data if isinstance(data, dict) else {}
 
 
-def _ended(code: int) -> str:
+def _describe_exit_code(code: int) -> str:
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"exited with {code} and no output"
@@ -161,18 +161,18 @@ def _silent(how: str) -> Mapping[str, object]:
 
 
 @cache
-def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _ask) -> Driver:
+def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _query_driver) -> Driver:
     """Query it once per process; never fails, and only initialises the driver."""
     try:
         answer = _Answer.model_validate(ask())
     except (ValidationError, ValueError, OSError) as error:
         why = first_problem(error)
         answer = _Answer.model_validate(_silent(f"invalid output: {line(why, _SHOWN)}"))
-    library = _file(answer, "libcuda")
+    library = _driver_library_path(answer, "libcuda")
     device = root / "dev"
     return Driver(
         library=library,
-        management=_file(answer, "libnvidia-ml"),
+        management=_driver_library_path(answer, "libnvidia-ml"),
         directory=_outside(library),
         version="" if answer.driver_version == "unknown" else line(answer.driver_version, 40),
         cuda=line(answer.cuda, 8),
@@ -188,7 +188,7 @@ def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _ask)
     )
 
 
-def _file(answer: _Answer, name: str) -> Path | None:
+def _driver_library_path(answer: _Answer, name: str) -> Path | None:
     path = answer.libraries.get(name)
     return Path(path) if path else None
 

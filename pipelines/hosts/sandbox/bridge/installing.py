@@ -31,7 +31,7 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
     for name, sha256 in files.items():
         folder, _, file = name.partition("/")
         place = prefix.drive / "windows/system32" if folder == SYSTEM else home / folder
-        _put(built / name, place / file, sha256)
+        _copy_verified(built / name, place / file, sha256)
     (home / LOG).unlink(missing_ok=True)
     values = {"library_dir": str(library_dir) if library_dir else None}
     write_atomic(home / INSTALLED, json.dumps(values).encode())
@@ -46,7 +46,7 @@ def _clear(home: Path, own: set[Path]) -> None:
             path.unlink()
 
 
-def _put(source: Path, target: Path, sha256: str) -> None:
+def _copy_verified(source: Path, target: Path, sha256: str) -> None:
     if target.is_file() and not target.is_symlink() and sha256_of(target) == sha256:
         return
     with disk_errors(target.parent), whole(target) as part:

@@ -58,7 +58,7 @@ class FailedError(Exception):
     """A driver call returned an error."""
 
 
-def _load() -> Any:
+def _load_cuda_driver() -> Any:
     name = "nvcuda.dll" if _WINDOWS else "libcuda.so.1"
     return ctypes.WinDLL(name) if _WINDOWS else ctypes.CDLL(name)  # type: ignore[attr-defined]
 
@@ -194,7 +194,7 @@ class Probe:
 def ask(places: list[str]) -> dict[str, Any]:
     """The answers, or the reason for having none."""
     try:
-        return Probe(_load()).answers(places)
+        return Probe(_load_cuda_driver()).answers(places)
     except (OSError, AttributeError, FailedError) as error:
         return {"platform": sys.platform, "failed": f"{type(error).__name__}: {error}"}
 

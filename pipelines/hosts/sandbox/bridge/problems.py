@@ -45,15 +45,15 @@ def _problem(key: str, *, after: str = "", **said: object) -> Finding:
 
 def problems(driver: Driver, numbers: tuple[int, ...] = ()) -> tuple[Finding, ...]:
     """What is wrong for a bridge to these GPUs, root cause first; empty: nothing."""
-    if first := _unreached(driver):
+    if first := _diagnose_no_usable_gpu(driver):
         return (first,)
-    return tuple(_unfit(driver, numbers))
+    return tuple(_check_gpu_selection(driver, numbers))
 
 
-def _unreached(driver: Driver) -> Finding | None:
+def _diagnose_no_usable_gpu(driver: Driver) -> Finding | None:
     """Why there is no usable GPU at all."""
     if driver.library is None:
-        return _absent(driver)
+        return _diagnose_missing_driver(driver)
     if not driver.failure and driver.gpus:
         return None
     known = read_data(_FILE, Problems).problems
@@ -68,7 +68,7 @@ def _unreached(driver: Driver) -> Finding | None:
     return _problem(key, after=f" ({driver.failure})")
 
 
-def _absent(driver: Driver) -> Finding:
+def _diagnose_missing_driver(driver: Driver) -> Finding:
     if driver.wsl:
         return _problem("driver-windows")
     if driver.module or driver.control:
@@ -78,7 +78,7 @@ def _absent(driver: Driver) -> Finding:
     return _problem("no-driver")
 
 
-def _unfit(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Finding]:
+def _check_gpu_selection(driver: Driver, numbers: tuple[int, ...]) -> Iterator[Finding]:
     """Problems of a driver that works."""
     if driver.compiler:
         yield _problem("driver-compiler", why=driver.compiler)

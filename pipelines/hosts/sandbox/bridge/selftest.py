@@ -118,21 +118,21 @@ def run(
     write_atomic(script, Path(probe.__file__).read_bytes())
     command = [python, "-I", "C:\\" + _PLACE.replace("/", "\\"), *places]
     with ThreadPoolExecutor(2) as pool:
-        here = pool.submit(native or _on_linux, places)
+        here = pool.submit(native or _run_probe_on_linux, places)
         there = pool.submit(prefix.run, command, timeout=_SECONDS)
-        plain = _read(here.result(), Side.DRIVER)
+        plain = _parse_probe_answers(here.result(), Side.DRIVER)
         try:
             output = there.result()
         except HostError as error:
             what = f"the GPU bridge fails its self-test: {error.message}"
-            raise _failed(Difference(Side.BRIDGE, what)) from None
-    bridged = _read(output, Side.BRIDGE)
+            raise _self_test_error(Difference(Side.BRIDGE, what)) from None
+    bridged = _parse_probe_answers(output, Side.BRIDGE)
     if difference := next(differences(plain, bridged, gpus), None):
-        raise _failed(difference)
+        raise _self_test_error(difference)
     return PassedTest(line(bridged.bridge, 80), len(gpus), time.monotonic() - began)
 
 
-def _failed(difference: Difference) -> HostError:
+def _self_test_error(difference: Difference) -> HostError:
     """The error, with a hint for the side at fault: the driver was queried on its own first."""
     hint = "See nvidia-smi."
     if difference.side is Side.BRIDGE:
@@ -143,21 +143,21 @@ def _failed(difference: Difference) -> HostError:
     return HostError(difference.what, hint=f"{hint} {_WITHOUT}")
 
 
-def _on_linux(places: list[str]) -> str:
+def _run_probe_on_linux(places: list[str]) -> str:
     try:
         done = driver.alone(Path(probe.__file__), places, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
         what = f"{Side.DRIVER} hung for {_SECONDS:.0f} s in a kernel"
-        raise _failed(Difference(Side.DRIVER, what)) from None
+        raise _self_test_error(Difference(Side.DRIVER, what)) from None
     text = done.stdout.decode("utf-8", "replace")
     if done.returncode:
         output = line(done.stderr.decode("utf-8", "replace")[-1000:], 300)
         what = f"a process on {Side.DRIVER} exited with {done.returncode}: {output}"
-        raise _failed(Difference(Side.DRIVER, what))
+        raise _self_test_error(Difference(Side.DRIVER, what))
     return text
 
 
-def _read(text: str, side: Side) -> Answers:
+def _parse_probe_answers(text: str, side: Side) -> Answers:
     rows = (row for row in text.splitlines() if row.startswith(probe.MARK))
     try:
         data = json.loads(next(rows).removeprefix(probe.MARK))
@@ -169,12 +169,12 @@ def _read(text: str, side: Side) -> Answers:
     except ValueError as error:  # from JSON or pydantic
         why = first_problem(error)
         what = f"printed invalid output in its self-test: {line(why, 300)}"
-    raise _failed(Difference(side, f"{side} {what}"))
+    raise _self_test_error(Difference(side, f"{side} {what}"))
 
 
 def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterator[Difference]:
     """Each deviation; those without a bridge first."""
-    for what in _wrong(Side.DRIVER, plain, gpus):
+    for what in _validate_answers(Side.DRIVER, plain, gpus):
         yield Difference(Side.DRIVER, what)
     if plain.error[:2] != _ERROR or not plain.error[2]:
         text = f"{Side.DRIVER} reports for a nonexistent GPU {line(plain.error, _SHOWN)}"
@@ -182,26 +182,26 @@ def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterat
     if plain.bridge:
         what = f"this machine's libcuda.so.1 is itself a bridge ({line(plain.bridge, 80)})"
         yield Difference(Side.DRIVER, what)
-    for what in (*_wrong(Side.BRIDGE, bridged, gpus), *_unlike(plain, bridged)):
+    for what in (*_validate_answers(Side.BRIDGE, bridged, gpus), *_compare_answers(plain, bridged)):
         yield Difference(Side.BRIDGE, what)
 
 
-def _unlike(plain: Answers, bridged: Answers) -> Iterator[str]:
+def _compare_answers(plain: Answers, bridged: Answers) -> Iterator[str]:
     """Where the bridge differs from the driver."""
     if bridged.platform != "win32":
         yield f"{Side.BRIDGE} was not called by Windows' Python but on {bridged.platform[:20]}"
     if not bridged.bridge:
         yield f"the driver in the sandbox is not {Side.BRIDGE}: it does not identify itself as one"
-    yield from _other("driver version", plain.driver, bridged.driver)
-    yield from _other("error", plain.error, bridged.error)
+    yield from _compare_value("driver version", plain.driver, bridged.driver)
+    yield from _compare_value("error", plain.error, bridged.error)
     for own, other in zip(plain.gpus, bridged.gpus, strict=False):
         for name in GpuAnswers.model_fields:
-            yield from _other(
+            yield from _compare_value(
                 f"{name} of {own.name[:80]}", getattr(own, name), getattr(other, name)
             )
 
 
-def _wrong(who: Side, answers: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
+def _validate_answers(who: Side, answers: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
     """What is wrong regardless of the other side."""
     if not gpus:
         yield f"{who} was not asked about any GPU"
@@ -221,7 +221,7 @@ def _wrong(who: Side, answers: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
             yield f"{who}: the occupancy was computed without calling our function"
 
 
-def _other(what: str, plain: object, bridged: object) -> Iterator[str]:
+def _compare_value(what: str, plain: object, bridged: object) -> Iterator[str]:
     if plain != bridged:
         yield (
             f"the GPU bridge has a different {line(what, 100)} from {Side.DRIVER}: "

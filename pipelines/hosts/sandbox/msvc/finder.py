@@ -114,10 +114,10 @@ def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -
             f"into {root}, next to VC.",
         )
     sdk_folder = _only_version(headers, _SDK, sdk, "windows_sdk", "Windows SDK")
-    places = _places(folder, kits, sdk_folder.name)
+    places = _toolchain_directories(folder, kits, sdk_folder.name)
     _refuse_half(root, folder.name, places, parts)
     compiler, maker = identity(_there(places["bin"], "cl.exe"))
-    if compiler and not _same(compiler, folder.name):
+    if compiler and not _is_same_minor_version(compiler, folder.name):
         raise ConfigError(
             f"{folder} has a cl.exe of version {compiler}, but the directory is named "
             f"{folder.name}",
@@ -130,7 +130,7 @@ def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -
         sdk=sdk_folder.name,
         compiler=compiler,
         maker=maker,
-        bin=_known(places["bin"]),
+        bin=_assert_found(places["bin"]),
         include=tuple(p for name in include if (p := places[name]) is not None),
         lib=tuple(p for name in ("lib", "ucrt lib", "um lib") if (p := places[name]) is not None),
         sdk_bin=places["sdk bin"],
@@ -147,7 +147,7 @@ def identity(program: Path) -> tuple[str, str]:
             image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"])
             machine, version_and_company = (
                 image.FILE_HEADER.Machine,
-                (_version(image), _company(image)),
+                (_pe_file_version(image), _company(image)),
             )
     # pefile raises PEFormatError on purpose and, on damaged files, others by accident.
     except Exception as error:
@@ -157,7 +157,7 @@ def identity(program: Path) -> tuple[str, str]:
     return version_and_company
 
 
-def _version(image: pefile.PE) -> str:
+def _pe_file_version(image: pefile.PE) -> str:
     fixed = next(iter(getattr(image, "VS_FIXEDFILEINFO", ())), None)
     if fixed is None:
         return ""
@@ -220,7 +220,7 @@ def _only_version(
     return fitting[0]
 
 
-def _places(folder: Path, kits: Path, sdk: str) -> dict[str, Path | None]:
+def _toolchain_directories(folder: Path, kits: Path, sdk: str) -> dict[str, Path | None]:
     return {
         "bin": below(folder, "bin", "Hostx64", "x64"),
         "include": child(folder, "include"),
@@ -267,14 +267,14 @@ def _is_file(folder: Path | None, name: str) -> bool:
 
 
 def _there(folder: Path | None, name: str) -> Path:
-    return _known(child(_known(folder), name))
+    return _assert_found(child(_assert_found(folder), name))
 
 
-def _known(path: Path | None) -> Path:
+def _assert_found(path: Path | None) -> Path:
     assert path is not None  # noqa: S101 - _refuse_half has checked
     return path
 
 
-def _same(compiler: str, folder: str) -> bool:
+def _is_same_minor_version(compiler: str, folder: str) -> bool:
     """Servicing changes only the third number: 14.44.35207 has a cl.exe 14.44.35211."""
     return compiler.split(".")[:2] == folder.split(".")[:2]

@@ -52,14 +52,14 @@ def vcvars(tree: Tree) -> str:
     }
     lines = [
         "@rem Written by windows-cuda-wheels for the tree in C:\\VS.",
-        *_arguments(tree.version),
+        *_vcvars_argument_checks(tree.version),
         *(f"@set {name}={value}" for name, value in variables.items()),
         "@exit /b 0",
     ]
     return "\r\n".join(lines) + "\r\n"
 
 
-def _arguments(version: str) -> list[str]:
+def _vcvars_argument_checks(version: str) -> list[str]:
     """Refuse another architecture or version; cmd splits arguments at the ``=``."""
     numbers = version.split(".")
     known = [".".join(numbers[:length]) for length in range(1, len(numbers) + 1)]
@@ -97,16 +97,16 @@ def install(tree: Tree, prefix: Path) -> None:
     with disk_errors(drive):
         shutil.rmtree(new, ignore_errors=True)
         tools = new / "VC/Tools/MSVC" / tree.version
-        _fill(tools / "bin/Hostx64/x64", tree.bin)
-        _link(tools / "include", tree.include[0])
-        _link(tools / "lib/x64", tree.lib[0])
+        _link_directory_contents(tools / "bin/Hostx64/x64", tree.bin)
+        _symlink_resolved(tools / "include", tree.include[0])
+        _symlink_resolved(tools / "lib/x64", tree.lib[0])
         kits = new / "Windows Kits/10"
         for folder in tree.include[1:]:
-            _link(kits / "Include" / tree.sdk / folder.name.lower(), folder)
+            _symlink_resolved(kits / "Include" / tree.sdk / folder.name.lower(), folder)
         for name, folder in zip(("ucrt", "um"), tree.lib[1:], strict=True):
-            _link(kits / "Lib" / tree.sdk / name / "x64", folder)
+            _symlink_resolved(kits / "Lib" / tree.sdk / name / "x64", folder)
         if tree.sdk_bin is not None:
-            _link(kits / "bin" / tree.sdk / "x64", tree.sdk_bin)
+            _symlink_resolved(kits / "bin" / tree.sdk / "x64", tree.sdk_bin)
         script = new / "VC/Auxiliary/Build/vcvarsall.bat"
         script.parent.mkdir(parents=True)
         script.write_bytes(vcvars(tree).encode("ascii"))
@@ -135,14 +135,14 @@ def remove(prefix: Path) -> None:
         (drive / _ASIDE).rename(drive / "VS")
 
 
-def _fill(place: Path, folder: Path) -> None:
+def _link_directory_contents(place: Path, folder: Path) -> None:
     place.mkdir(parents=True)
     for path in sorted(folder.iterdir()):
         if path.name.lower() not in LEFT_OUT:
-            _link(place / path.name, path)
+            _symlink_resolved(place / path.name, path)
 
 
-def _link(place: Path, target: Path) -> None:
+def _symlink_resolved(place: Path, target: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(target.resolve())
 

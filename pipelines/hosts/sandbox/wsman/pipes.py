@@ -22,7 +22,7 @@ INPUT_SIZE = 4 << 10
 _SLICE = 128 << 10  # taken from one stream before the other gets its turn
 
 
-def _prepare(fd: int, size: int = PIPE_SIZE) -> None:
+def _configure_pipe(fd: int, size: int = PIPE_SIZE) -> None:
     os.set_blocking(fd, False)
     # Fewer wake-ups on both sides. Refused if the user's pipe pages are used up: it stays small
     # then.
@@ -37,7 +37,7 @@ class OutputPipes:
         self._open = dict(fds)
         self._unreported: list[str] = []
         for fd in self._open.values():
-            _prepare(fd)
+            _configure_pipe(fd)
 
     @property
     def all_ended(self) -> bool:
@@ -95,7 +95,7 @@ class InputPipe:
         self._ending = self._closed = False
         self._writer: threading.Thread | None = None
         self._changed = threading.Condition()
-        _prepare(fd, INPUT_SIZE)
+        _configure_pipe(fd, INPUT_SIZE)
 
     def offer(self, data: bytes, *, end: bool, timeout: float) -> bool:
         """Write ``data``. False: not read in time, BlockingIOError: nor was the previous data.
