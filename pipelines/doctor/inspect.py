@@ -136,7 +136,7 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
     ``skipped`` where a session would first take minutes or hours to make what it is with.
     """
     try:
-        if unmade := plan.host.missing_image():
+        if unmade := plan.host.unmade():
             return {"skipped": unmade}
         session.connect()
     except PipelineError as error:

@@ -234,11 +234,19 @@ class Host(Protocol):
         return self.origin.image_key or self.origin.image
 
     def missing_image(self) -> str:
-        """The image :meth:`connect` would have to create, taking minutes or hours; for people.
+        """The image that starting it would have to create, taking minutes or hours; for people.
 
         Empty if there is none; nothing is started to find out.
         """
         return ""
+
+    def unmade(self) -> str:
+        """What :meth:`connect` would have to create, as :meth:`missing_image`.
+
+        Empty for a host that runs, also where today's image of it would be another one.
+        """
+        runs = self.lifecycle is not None and self.lifecycle.address()
+        return "" if runs else self.missing_image()
 
     @property
     def lifecycle(self) -> Lifecycle | None:

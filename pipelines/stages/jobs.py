@@ -14,7 +14,6 @@ from pipelines.core.console import console, host_line, say
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.hosttext import safe
 from pipelines.core.tables import print_columns
-from pipelines.hosts.base import Host
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import store
 from pipelines.stages.detached import Listed, State, checked, log_lines
@@ -27,21 +26,12 @@ def show(line: Line) -> None:
     """Print the host's jobs as a table, the latest first."""
     jobs = _valid_host_jobs(line)
     if not jobs:
-        why = unmade(line.plan.host)
+        why = line.plan.host.unmade()
         say(f"no jobs on {line.plan.host.name}{why and f': {why}'}")
         return
     spare = ("way", "try", "started", "took")
     if without := print_columns(console, [_job_table_row(job) for job in jobs], spare=spare):
         say(f"Columns hidden to fit: {', '.join(without)} (see --json).", "dim")
-
-
-def unmade(host: Host) -> str:
-    """What a connection would first have to make, minutes or hours; for people.
-
-    Empty for a host that runs, also where today's image of it would be another one.
-    """
-    runs = host.lifecycle is not None and host.lifecycle.address()
-    return "" if runs else host.missing_image()
 
 
 def as_json(line: Line) -> dict[str, Any]:
@@ -109,7 +99,7 @@ def running(line: Line) -> list[str]:
 
 def _query_host_jobs(line: Line) -> list[store.Listed]:
     line.plan.host.inspect_only()
-    if unmade(line.plan.host):
+    if line.plan.host.unmade():
         return []
     return line.session.call(store.listed, root=line.plan.layout.build_root)
 

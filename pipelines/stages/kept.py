@@ -22,7 +22,6 @@ from pipelines.recipe.sourcetree import cache_key
 from pipelines.record.prebuilt import COMPANIONS
 from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
-from pipelines.stages.jobs import unmade
 from pipelines.stages.line import Line
 from pipelines.toolchain.compilecache import disk_gib
 from pipelines.toolchain.sources import damage
@@ -49,7 +48,7 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
         size = sum(tree_size(one.path) for one in some)
         spare = sum(tree_size(one.path) for one in some if not one.useful or one.damage)
         yield Shelf("this machine", what, len(some), size, spare)
-    if unmade(line.plan.host):
+    if line.plan.host.unmade():
         return
     name, layout = line.plan.host.name, line.plan.layout
     jobs = line.session.call(remote_prune.sizes, root=layout.build_root)
@@ -84,7 +83,7 @@ def show(line: Line) -> None:
     for one in kept:
         if one.damage:
             say(f"{one.path} is damaged: {one.damage}", style="yellow")
-    if why := unmade(line.plan.host):
+    if why := line.plan.host.unmade():
         say(why, style="dim")
     say("To remove what is unused, and builds older than --days 14: invoke cache --prune", "dim")
 
@@ -105,7 +104,7 @@ def prune(line: Line, days: float) -> None:
         freed += tree_size(one.path)
         shutil.rmtree(one.path, ignore_errors=True)
         say(f"removed {one.path}{one.damage and f', which was damaged: {one.damage}'}")
-    removed = [] if unmade(line.plan.host) else _prune_host(line, days)
+    removed = [] if line.plan.host.unmade() else _prune_host(line, days)
     for job in removed:
         say(f"removed build {job} on {line.plan.host.name}")
     if young:

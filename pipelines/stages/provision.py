@@ -72,7 +72,7 @@ def provision(
 def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False) -> None:
     """Print what provisioning would do, and change nothing."""
     with fold(f"Provision {plan.host.name}"):
-        if unmade := session.host.missing_image():
+        if unmade := session.host.unmade():
             count = counted(len(_asked(plan, repair=repair)), "resource")
             say(f"{unmade}; then {count} would be checked", style="yellow")
             return

@@ -34,9 +34,7 @@ def line(tmp_path: Path) -> Any:
     plan = SimpleNamespace(
         cache=Cache(load_lock(), tmp_path),
         compile_cache=DiskCache(),
-        host=SimpleNamespace(
-            name="lab1", cache_entries=list, inspect_only=bool, lifecycle=None, missing_image=str
-        ),
+        host=SimpleNamespace(name="lab1", cache_entries=list, inspect_only=bool, unmade=str),
         layout=layout,
     )
     session = SimpleNamespace(call=lambda function, **_: asked.get(rpc.name_of(function)))
@@ -107,7 +105,7 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
 def test_a_host_that_does_not_exist_is_not_made_for_it(
     line: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line.plan.host.missing_image = lambda: "not yet"
+    line.plan.host.unmade = lambda: "not yet"
     del line.session.call
     caches.show(line)
     caches.prune(line, 14.0)

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.cli import host
 from pipelines.core.errors import ConfigError, HostError
+from pipelines.hosts import base
 from pipelines.hosts.base import GpuWay
 
 JOB: dict[str, Any] = {
@@ -48,6 +49,8 @@ class Host:
 
     def missing_image(self) -> str:
         return "the image of a later release, while this one runs"
+
+    unmade = base.Host.unmade
 
 
 class Session:

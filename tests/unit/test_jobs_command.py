@@ -62,7 +62,7 @@ class FakeSession:
 def line(*listed: dict[str, Any], **answers: Any) -> Any:
     """As much of a line as the command looks at."""
     plan = SimpleNamespace(
-        host=SimpleNamespace(name="lab1", inspect_only=bool, lifecycle=None, missing_image=str),
+        host=SimpleNamespace(name="lab1", inspect_only=bool, unmade=str),
         layout=SimpleNamespace(build_root=r"C:\b"),
     )
     session = FakeSession({"jobs.store.listed": list(listed), **answers})
@@ -103,7 +103,7 @@ def test_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     jobs.show(line())
     assert capsys.readouterr().out == "no jobs on lab1\n"
     unmade = line(RUNNING)
-    unmade.plan.host.missing_image = lambda: "not yet"
+    unmade.plan.host.unmade = lambda: "not yet"
     jobs.show(unmade)  # nothing is made in order to look
     assert capsys.readouterr().out == "no jobs on lab1: not yet\n"
     assert unmade.session.asked == []

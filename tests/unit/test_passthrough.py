@@ -604,6 +604,9 @@ def test_what_takes_hours_to_make_is_not_made_for_a_look(tmp_path: Path) -> None
     assert told.level == "unknown"
     assert "no golden disk yet" in told.actual
     assert not host.connected
+    Unmade.lifecycle = SimpleNamespace(address=lambda: "process 1")  # type: ignore[assignment]
+    run.examine(make_plan(host, tmp_path), run_session(host))
+    assert host.connected, "what runs is looked at, whatever its image"
 
 
 def run_session(host: Host) -> Any:

@@ -244,6 +244,19 @@ def test_a_lasting_one_of_another_order_is_not_taken(lab: Lab) -> None:
     assert len(lab.names) == 1
 
 
+def test_no_image_is_built_for_a_lasting_one_of_another(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as after an update: that takes hours, and the container does not match it."""
+    lab.host(keep=True).connect().close()
+    monkeypatch.setattr("pipelines.hosts.images.find", lambda *_: None)
+    monkeypatch.setattr("pipelines.hosts.images.ensure", lambda *_: pytest.fail("it was built"))
+    later = lab.host(keep=True, image="windows")
+    assert later.unmade() == ""
+    with pytest.raises(ConfigError, match="does not match host"):
+        later.connect()
+
+
 def test_a_lasting_one_that_its_maker_is_filling_is_waited_for(lab: Lab) -> None:
     """Started before it is filled it would have no Python."""
     first, second = lab.host(keep=True), lab.host(keep=True)

@@ -18,7 +18,7 @@ from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.enginehost import ConnectionInfo, EngineHost
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.execstream import ExecStream
-from pipelines.hosts.engine.manager import Ready
+from pipelines.hosts.engine.manager import Ready, changed_error
 from pipelines.hosts.passthrough.prerequisites import Requirements, survey
 from pipelines.remote import cudafiles
 from pipelines.session.base import Session
@@ -80,12 +80,19 @@ class Container(EngineHost):
         if config.image not in OURS:
             there = self.engine.image(config.image) is not None
             return "" if there else f"the engine does not have image {config.image} yet"
-        if images.find(self.engine, config.image, options.python, options.cache) is not None:
+        if not self._needs_new_image():
             return ""
         return (
             f"image {config.image} does not exist yet; the first provision builds it, or run: "
             f"invoke image build --host {self.name} --python {options.python}"
         )
+
+    def _needs_new_image(self) -> bool:
+        """Whether its image is one of ours that has to be built first."""
+        what, options = self.config.image, self.options
+        if what not in OURS:
+            return False
+        return images.find(self.engine, what, options.python, options.cache) is None
 
     def container_spec(self) -> ContainerSpec:
         """The container to create; its image is built or fetched if missing."""
@@ -118,8 +125,11 @@ class Container(EngineHost):
         """
         with self._entering:
             if self._managed is None:
+                kept = self.manager.persistent(self.name) if self.config.keep else None
+                if kept is not None and self._needs_new_image():
+                    raise changed_error(kept, self.name)  # not after hours of building one
                 spec = self.container_spec()
-                if not spec.keep or self.manager.persistent(self.name) is None:
+                if kept is None:
                     self.options.events.step("starting a container")
                 self._managed, connection = self.manager.open(spec, self._ready())
             else:

@@ -161,12 +161,7 @@ class ContainerManager:
             label(container, "spec") != spec.digest
             or (container.attrs or {}).get("Image") != spec.image
         ):
-            raise ConfigError(
-                f"the container '{container.name}' does not match host '{spec.host}' any more: "
-                "its image or its keys in pipeline.yaml have changed",
-                hint="Restore the keys, or remove the container and everything running in it: "
-                f"invoke host remove --host {spec.host} --force",
-            )
+            raise changed_error(container, spec.host)
         managed = ManagedContainer(container, spec)
         if container.status != "running":
             with engine_errors(f"start container '{container.name}'"):
@@ -330,6 +325,16 @@ class ContainerManager:
 
 class _NameTakenError(HostError):
     """Another container has the name."""
+
+
+def changed_error(container: Container, host: str) -> ConfigError:
+    """That a persistent container has another definition than its host has now."""
+    return ConfigError(
+        f"the container '{container.name}' does not match host '{host}' any more: "
+        "its image or its keys in pipeline.yaml have changed",
+        hint="Restore the keys, or remove the container and everything running in it: "
+        f"invoke host remove --host {host} --force",
+    )
 
 
 def label(thing: Container | Volume, name: str) -> str:
