@@ -13,6 +13,6 @@ from pipelines.__main__ import main  # noqa: E402 - see above
 if program.argv:  # of invoke, whose program would give each flag to one task alone
     main(program.argv[1:])
 
-from pipelines.cli.program import namespace  # noqa: E402 - not before main, which says what is missing
+from pipelines.cli.program import build_namespace  # noqa: E402 - not before main, which says what is missing
 
-ns = namespace()
+ns = build_namespace()

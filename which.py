@@ -72,29 +72,29 @@ _TOOLKIT = (
 )
 
 
-def number(arch: str) -> int:
+def arch_number(arch: str) -> int:
     """``90a`` and its like as the number that GPUs report: 90."""
     return int(arch.rstrip("af"))
 
 
-def serves(code: str, gpu: str, *, ptx: bool = False) -> bool:
+def code_runs_on(code: str, gpu: str, *, ptx: bool = False) -> bool:
     """Whether machine code for ``code`` runs on a GPU of ``gpu`` (``89``); with ``ptx`` its PTX.
 
     Machine code serves newer GPUs of its own major version, PTX every newer one; an ``a`` target
     that very one, an ``f`` target its family.
     """
-    own, other = number(code), number(gpu)
+    own, other = arch_number(code), arch_number(gpu)
     if own == other:
         return True
     near = own // 10 == other // 10
     return own < other and not code.endswith("a") and (near or (ptx and code.isdigit()))
 
 
-def way(sass: Iterable[str], ptx: Iterable[str], gpu: str) -> str:
+def runnable_code_kind(sass: Iterable[str], ptx: Iterable[str], gpu: str) -> str:
     """By what code of one unit, or of a whole wheel, runs on a GPU; empty: by none."""
-    if any(serves(code, gpu) for code in sass):
+    if any(code_runs_on(code, gpu) for code in sass):
         return BY_CODE
-    return BY_PTX if any(serves(code, gpu, ptx=True) for code in ptx) else ""
+    return BY_PTX if any(code_runs_on(code, gpu, ptx=True) for code in ptx) else ""
 
 
 def is_of_toolkit(library: str) -> bool:
@@ -220,7 +220,7 @@ def inventory(data: Data) -> Inventory:
     Never raises on any bytes, and looks at no more than ``MAX_STEPS`` places.
     """
     containers: list[Container] = []
-    position, steps = find(data, MAGIC), 0
+    position, steps = find_bytes(data, MAGIC), 0
     while position >= 0:
         if steps >= MAX_STEPS:
             return Inventory(tuple(containers), complete=False)
@@ -228,12 +228,12 @@ def inventory(data: Data) -> Inventory:
         steps += used + 1
         if container is not None:
             containers.append(container)
-            forget(data)
-        position = find(data, MAGIC, end)
+            release_mapped_pages(data)
+        position = find_bytes(data, MAGIC, end)
     return Inventory(tuple(containers))
 
 
-def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int:
+def find_bytes(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int:
     """Like ``bytes.find``; searched pages of a mapped file are dropped from memory."""
     end = len(data) if end is None else end
     if isinstance(data, bytes):
@@ -242,18 +242,18 @@ def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int
         hit = data.find(what, start, min(start + _WINDOW + len(what) - 1, end))
         if hit >= 0:
             return hit
-        forget(data)
+        release_mapped_pages(data)
         start += _WINDOW
     return -1
 
 
-def forget(data: Data) -> None:
+def release_mapped_pages(data: Data) -> None:
     """Drop a mapped file's pages from memory; Linux maps 2 MiB at a time of a new file."""
     if isinstance(data, mmap.mmap) and hasattr(data, "madvise"):  # not on Windows
         data.madvise(mmap.MADV_DONTNEED)
 
 
-def entries(data: Data, container: Container) -> list[Entry]:
+def container_entries(data: Data, container: Container) -> list[Entry]:
     """The entries of a container that :func:`inventory` found in ``data``."""
     _, _, header, size = _CONTAINER.unpack_from(data, container.offset)
     first = container.offset + header
@@ -396,7 +396,7 @@ def _length(data: Data, short: int, at: int, end: int) -> tuple[int, int]:
     return length, at
 
 
-def compact(archs: Iterable[str]) -> str:
+def format_archs(archs: Iterable[str]) -> str:
     """``"75 80 90a"`` from a set of architectures; ``"none"`` from an empty one."""
     return " ".join(sorted(archs, key=arch_key)) or "none"
 
@@ -542,7 +542,7 @@ def memory_file() -> Path:
     return Path(home) / "windows-cuda-wheels" / "seen.json"
 
 
-def older(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> str:
+def rollback_problem(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> str:
     """Why this is not what was seen last of ``name``, or later; empty: it is.
 
     ``yanked``: the files that are withdrawn, and stay so.
@@ -559,7 +559,7 @@ def older(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> st
     return f"{min(back)} was yanked but no longer is" if back else ""
 
 
-def remember(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> None:
+def record_last_seen(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> None:
     """Keep what was seen last; ``OSError`` where it cannot be written."""
     path = memory_file()
     if not path.is_absolute():
@@ -608,14 +608,14 @@ class RefusalError(Exception):
         self.message, self.hint = message, hint
 
 
-def shown(text: object, limit: int = 300) -> str:
+def ascii_line(text: object, limit: int = 300) -> str:
     """On one line, printable ASCII alone, bounded: for terminals of any code page."""
     kept = (c if " " <= c <= "~" else " " if c.isspace() else "?" for c in str(text)[: 4 * limit])
     line = " ".join("".join(kept).split())
     return line if len(line) <= limit else line[:limit] + " ..."
 
 
-def project(name: str) -> str:
+def normalize_project(name: str) -> str:
     """The one spelling of a project's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -624,7 +624,7 @@ def version_key(text: str) -> VersionKey:
     """By which versions are compared; :class:`ValueError` for what is none."""
     found = _VERSION.fullmatch(text.strip()[:200])
     if found is None:
-        raise ValueError(f"{shown(text, 80)} is not a version")
+        raise ValueError(f"{ascii_line(text, 80)} is not a version")
     release = [int(one) for one in found["release"].split(".")]
     while len(release) > 1 and not release[-1]:
         release.pop()
@@ -643,7 +643,7 @@ def version_key(text: str) -> VersionKey:
     return (int(found["epoch"] or 0), tuple(release), pre, post, dev, tuple(local))
 
 
-def final(text: str) -> bool:
+def is_final_release(text: str) -> bool:
     """Whether a version is neither a pre-release nor one of development."""
     _, _, pre, _, dev, _ = version_key(text)
     return pre == ("z", 0) and dev == _NO_DEV
@@ -659,7 +659,7 @@ def minor_of(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def satisfies(version: str, specifiers: str) -> bool:
+def satisfies_specifiers(version: str, specifiers: str) -> bool:
     """Whether specifiers of PEP 440 allow a version; ``ValueError`` for others."""
     return all(_allows(version, one.strip()) for one in specifiers.split(",") if one.strip())
 
@@ -667,7 +667,7 @@ def satisfies(version: str, specifiers: str) -> bool:
 def _allows(version: str, clause: str) -> bool:
     found = re.fullmatch(r"(>=|<=|==|!=|~=|>|<)\s*([^*]{1,60}?)(\.\*)?", clause)
     if found is None or (found[3] and found[1] not in ("==", "!=")):
-        raise ValueError(f"{shown(clause, 80)} is not a version range")
+        raise ValueError(f"{ascii_line(clause, 80)} is not a version range")
     how, text, star = found.groups()
     own, bound = version_key(version), version_key(text)
     local = bool(bound[5])
@@ -691,14 +691,15 @@ def _padded_release(key: VersionKey, parts: int) -> tuple[int, ...]:
     return (*key[1], *[0] * parts)[:parts]
 
 
-def takes(specifiers: str, python: str) -> bool:
+def accepts_python(specifiers: str, python: str) -> bool:
     """Whether a Requires-Python takes that minor release, such as ``3.12``.
 
     Of the patch nothing is known: one that is taken will do. What is not understood takes none.
     """
     try:
         return any(
-            satisfies(f"{python.rstrip('t')}.{patch}", specifiers) for patch in range(_PATCHES)
+            satisfies_specifiers(f"{python.rstrip('t')}.{patch}", specifiers)
+            for patch in range(_PATCHES)
         )
     except ValueError:
         return False
@@ -806,10 +807,12 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         start = data[:40].decode("ascii", "replace").lstrip()
         said = (
-            f"it begins with {shown(start, 40)!r}" if start[:1] not in "{[" else shown(error, 200)
+            f"it begins with {ascii_line(start, 40)!r}"
+            if start[:1] not in "{["
+            else ascii_line(error, 200)
         )
         raise RefusalError(
-            f"{CATALOGUE_NAME} of {shown(where, 200)} is not valid: {said}",
+            f"{CATALOGUE_NAME} of {ascii_line(where, 200)} is not valid: {said}",
             "Open the address in a browser: it should show the index's front page.",
         ) from None
 
@@ -824,7 +827,7 @@ def _parse_catalogue_rows(data: bytes) -> list[Row]:
         said = document.get("schema_version") if isinstance(document, dict) else None
         newer = isinstance(said, int) and said > 1
         raise ValueError(
-            f"it has schema version {shown(said, 20)}: use the which.py of that index"
+            f"it has schema version {ascii_line(said, 20)}: use the which.py of that index"
             if newer
             else "it does not have schema version 1"
         )
@@ -849,12 +852,12 @@ def _parse_catalogue_row(entry: Any) -> tuple[Row, bool]:
         raise ValueError(f"{text['file']} has an address with another name")
     smoke = entry["smoke"]
     verdict = _require_matching_text(smoke, "verdict", "passed|untested")
-    gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
+    gpus = ", ".join(ascii_line(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
         **text,
         sass=tuple(_parse_arch_list(entry, "sass")),
         ptx=tuple(_parse_arch_list(entry, "ptx")),
-        project=project(name["name"]),
+        project=normalize_project(name["name"]),
         version=name["version"],
         tags=tuple(
             (python, abi, platform)
@@ -873,14 +876,14 @@ def _parse_catalogue_row(entry: Any) -> tuple[Row, bool]:
 def _require_matching_text(entry: Any, key: str, form: str) -> str:
     value = entry[key] if key != "requires_python" else entry.get(key, "")
     if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
-        raise ValueError(f"{key}: {shown(value, 80)}")
+        raise ValueError(f"{key}: {ascii_line(value, 80)}")
     return value
 
 
 def _parse_arch_list(entry: Any, key: str) -> list[str]:
     values = entry.get(key, [])
     if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
-        raise ValueError(f"{key}: {shown(values, 80)}")
+        raise ValueError(f"{key}: {ascii_line(values, 80)}")
     return [_require_matching_text({key: one}, key, _ARCHES) for one in values]
 
 
@@ -901,8 +904,8 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RefusalError(
-            f"{shown(file.parent, 300)}: {shown(file.name, 100)} cannot be read: "
-            f"{shown(error.strerror, 100)}",
+            f"{ascii_line(file.parent, 300)}: {ascii_line(file.name, 100)} cannot be read: "
+            f"{ascii_line(error.strerror, 100)}",
             "Name the directory or the https address of an index.",
         ) from None
     base = base or folder.as_uri() + "/"
@@ -917,15 +920,15 @@ def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     generation = document.get("generation")
     serial, digest = generation if isinstance(generation, int) else 0, sha256(data).hexdigest()
     yanked = [one["file"] for one in document["wheels"] if one.get("yanked") is not None]
-    if why := older(base, serial, digest, yanked):
+    if why := rollback_problem(base, serial, digest, yanked):
         raise RefusalError(
-            f"{CATALOGUE_NAME} of {shown(where, 200)}: {shown(why, 300)}",
+            f"{CATALOGUE_NAME} of {ascii_line(where, 200)}: {ascii_line(why, 300)}",
             f"It may be an old copy. If its owner says that it is right, remove {memory_file()}.",
         )
     try:
-        remember(base, serial, digest, yanked)
+        record_last_seen(base, serial, digest, yanked)
     except OSError as error:
-        said = f"older copies of this index will not be noticed: {shown(error, 200)}"
+        said = f"older copies of this index will not be noticed: {ascii_line(error, 200)}"
         print(f"which: {said}", file=sys.stderr)
     return rows
 
@@ -936,14 +939,16 @@ def _normalize_index_url(index: str) -> str:
         parts = urllib.parse.urlsplit(index)
         _ = parts.port  # or none that can be
     except ValueError as error:
-        raise RefusalError(f"the address of the index is invalid: {shown(error, 100)}") from None
+        raise RefusalError(
+            f"the address of the index is invalid: {ascii_line(error, 100)}"
+        ) from None
     if "@" in parts.netloc:  # it would stand in the command that people pass on
         raise RefusalError(
             "the address of the index contains a user name or password",
             "Remove it: this program does not support signing in.",
         )
     if not index.startswith(("https://", _LOCAL)) or not parts.hostname:
-        raise RefusalError(f"{shown(index, 200)}: expected an https address or a directory")
+        raise RefusalError(f"{ascii_line(index, 200)}: expected an https address or a directory")
     path = parts.path
     if path.endswith((".html", ".json", ".py")):
         path = path.rpartition("/")[0]
@@ -958,7 +963,7 @@ class _Onward(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         local = req.full_url.startswith(_LOCAL) and newurl.startswith(_LOCAL)
         if not newurl.startswith("https://") and not local:
-            raise RefusalError(f"{shown(req.full_url)} redirects to an address without https")
+            raise RefusalError(f"{ascii_line(req.full_url)} redirects to an address without https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -966,9 +971,8 @@ def _download_bounded(url: str) -> bytes:
     """What a server answers, bounded in bytes and in time."""
     until = time.monotonic() + _PATIENCE
     data = bytearray()
-    saved = (
-        f"Save {shown(url)} (with curl.exe -O), then add --index {shown(url).rpartition('/')[0]}/"
-    )
+    shown = ascii_line(url)
+    saved = f"Save {shown} (with curl.exe -O), then add --index {shown.rpartition('/')[0]}/"
     saved += f" --catalogue {CATALOGUE_NAME}"
     try:
         # Python 3.13 refuses what pip takes: https://github.com/python/cpython/issues/138193
@@ -983,24 +987,28 @@ def _download_bounded(url: str) -> bytes:
                 data += piece
                 if len(data) > _MOST_BYTES:
                     raise RefusalError(
-                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: not an index"
+                        f"{ascii_line(url)} has more than {_MOST_BYTES >> 20} MiB: not an index"
                     )
                 if time.monotonic() > until:
-                    raise RefusalError(f"{shown(url)} takes longer than {_PATIENCE:.0f} s")
+                    raise RefusalError(f"{ascii_line(url)} takes longer than {_PATIENCE:.0f} s")
             length = answer.headers.get("Content-Length")
             if length is not None and length.isdigit() and int(length) != len(data):
-                raise RefusalError(f"{shown(url)}: got {len(data)} of {length} bytes: try again")
+                raise RefusalError(
+                    f"{ascii_line(url)}: got {len(data)} of {length} bytes: try again"
+                )
     except urllib.error.HTTPError as error:
         hint = "Use the address of the index's front page. If it is right, try again later."
         if error.code == _FORBIDDEN:
             hint = f"A proxy in front of it may reject programs. {saved}"
-        raise RefusalError(f"{shown(url)}: HTTP status {error.code}", hint) from None
+        raise RefusalError(f"{ascii_line(url)}: HTTP status {error.code}", hint) from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         # Windows fetches authorities when it first needs them; Python has those that are there.
         distrusted = isinstance(reason, ssl.SSLCertVerificationError)
         hint = saved if distrusted else "Check the network connection."
-        raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", hint) from None
+        raise RefusalError(
+            f"{ascii_line(url)} cannot be read: {ascii_line(reason, 200)}", hint
+        ) from None
     return bytes(data)
 
 
@@ -1032,7 +1040,7 @@ class Judged:
         return not self.missed
 
 
-def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged | None:
+def choose_wheel(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged | None:
     """The best wheel for a machine, of ``package`` alone if it is named; else the nearest.
 
     ``None`` where the index has none.
@@ -1048,7 +1056,7 @@ def _candidate_sort_key(
     return (
         one.by == BY_CODE,
         row.tested,
-        final(row.version),  # no installer takes another of itself
+        is_final_release(row.version),  # no installer takes another of itself
         version_key(row.version),
         minor_of(row.cuda),
         row.uploaded,
@@ -1081,7 +1089,7 @@ def _python_mismatch(row: Row, machine: Machine) -> str:
     if not any(runs_python(python, abi, machine.python) for python, abi, _ in row.tags):
         said = " and ".join(sorted({f"{python}-{abi}" for python, abi, _ in row.tags}))
         return f"it is for Python {said}, but this is Python {machine.python}"
-    if not takes(row.requires_python, machine.python):
+    if not accepts_python(row.requires_python, machine.python):
         return f"it requires Python {row.requires_python}, but this is Python {machine.python}"
     return ""
 
@@ -1152,7 +1160,7 @@ def _of_gpus(row: Row, machine: Machine, by: str) -> str:
 
 def _served(row: Row, machine: Machine) -> str:
     """By what it runs on every GPU of the machine; PTX if one of them has nothing better."""
-    ways = [way(row.sass, row.ptx, one.replace(".", "")) for one in machine.gpus]
+    ways = [runnable_code_kind(row.sass, row.ptx, one.replace(".", "")) for one in machine.gpus]
     if not all(ways):
         return ""
     return BY_PTX if BY_PTX in ways else "".join(ways[:1])
@@ -1276,7 +1284,7 @@ class Loaded:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Data]:
+def open_mapped(path: str) -> Iterator[Data]:
     """A file, mapped into memory; ``OSError`` where it cannot be read."""
     with open(path, "rb") as stream:
         try:
@@ -1294,7 +1302,7 @@ def read_image(path: str) -> Loaded:
     Raises :class:`UnreadableError` for what is no Windows binary, or says what cannot be;
     ``OSError`` for one that cannot be read.
     """
-    with opened(path) as data:
+    with open_mapped(path) as data:
         start = int.from_bytes(data[0x3C:0x40], "little")
         try:
             machine, whole, image, tables = _headers(data)
@@ -1345,17 +1353,17 @@ def _headers(data: Data) -> tuple[int, bool, Image, list[int]]:
 def file_version(path: str) -> str:
     """The version in a DLL's resources, such as ``14.44.35211.0``; empty: it says none."""
     try:
-        with opened(path) as data:
-            at = find(data, _FIXED)
+        with open_mapped(path) as data:
+            at = find_bytes(data, _FIXED)
             words = struct.unpack_from("<4H", data, at + 8) if at >= 0 else ()
     except (OSError, struct.error):
         return ""
     return "{1}.{0}.{3}.{2}".format(*words) if words else ""
 
 
-def device_code(path: str) -> Inventory:
+def read_device_code(path: str) -> Inventory:
     """The machine code and PTX for GPUs in a file."""
-    with opened(path) as data:
+    with open_mapped(path) as data:
         return inventory(data)
 
 
@@ -1682,7 +1690,7 @@ _ARM64 = 0xAA64
 _AVX = 1 << 2  # XSTATE_MASK_AVX
 
 
-def native() -> str:
+def native_machine() -> str:
     """``ARM64`` where Windows is of that machine, whatever this Python is of; else nothing."""
     if sys.platform != "win32":
         return ""
@@ -1711,7 +1719,7 @@ def has_avx() -> bool | None:
     return "avx" in flags[0] if flags else None
 
 
-def ask() -> dict[str, object]:
+def query_nvidia_driver() -> dict[str, object]:
     """The release of CUDA in the driver, and the GPUs."""
     try:
         if sys.platform == "win32":
@@ -1745,7 +1753,11 @@ def ask() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print("wcw1 " + json.dumps({**ask(), "native": native(), "avx": has_avx()}), flush=True)
+    print(
+        "wcw1 "
+        + json.dumps({**query_nvidia_driver(), "native": native_machine(), "avx": has_avx()}),
+        flush=True,
+    )
 '''
 
 LOADER = r'''"""Imports its arguments; run in a process of its own, and the only place that imports anything.
@@ -1949,7 +1961,9 @@ def ask_driver(place: Place) -> Driver:
     data = ended.result
     if data.get("driver") and not data.get("error"):
         return _parse_driver_report(data)
-    trouble = shown(data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200)
+    trouble = ascii_line(
+        data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200
+    )
     # By itself shutil.which would take one that lies in the current folder of Windows.
     smi = os.path.join(place.system, "nvidia-smi.exe") if place.system else "nvidia-smi"
     if shutil.which(smi) is None:
@@ -1973,14 +1987,16 @@ def _parse_driver_report(data: dict[str, object], trouble: str = "") -> Driver:
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
     if odd or len(own) > _MOST_GPUS:  # a wheel for the others alone must not be said to fit
-        trouble = f"not every GPU was identified, of {len(own)}: {shown(odd[:1] or own[-1:], 60)}"
+        trouble = (
+            f"not every GPU was identified, of {len(own)}: {ascii_line(odd[:1] or own[-1:], 60)}"
+        )
         own, names = [], []
     return Driver(
         release=str(release) if re.fullmatch(r"\d{1,3}\.\d{1,2}", str(release)) else "",
         gpus=tuple(own),
-        names=tuple(shown(one, 80) for one in names),
+        names=tuple(ascii_line(one, 80) for one in names),
         native="ARM64" if data.get("native") == "ARM64" else "",
-        trouble=shown(trouble, 200),
+        trouble=ascii_line(trouble, 200),
         missing=("avx",) if data.get("avx") is False else (),
     )
 
@@ -2010,29 +2026,30 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
-def installed(place: Place, wanted: Iterable[str]) -> list[Installed]:
+def find_installed(place: Place, wanted: Iterable[str]) -> list[Installed]:
     """Every installation of these projects, those that are found first come first."""
-    known = {project(one) for one in wanted}
+    known = {normalize_project(one) for one in wanted}
     found = []
     for folder in place.paths:
         for name in names_in(folder):
             about = _ABOUT.fullmatch(name) if name.endswith("-info") else None
-            if about and project(about["name"]) in known:
+            if about and normalize_project(about["name"]) in known:
                 found.append(_read_installed_package(folder, name, about))
         egg = _ABOUT.fullmatch(os.path.basename(folder))
-        if egg and egg["kind"] == "egg" and project(egg["name"]) in known:
+        if egg and egg["kind"] == "egg" and normalize_project(egg["name"]) in known:
             found.append(_read_installed_package(folder, "EGG-INFO", egg))
     return found
 
 
-def leftovers(place: Place, wanted: str) -> list[str]:
+def find_pip_leftovers(place: Place, wanted: str) -> list[str]:
     """What pip has put aside and not removed: ``~lash_attn``."""
     tail = wanted.replace("-", "_")[1:]
     return [
         os.path.join(folder, name)
         for folder in place.paths
         for name in names_in(folder)
-        if name.startswith("~") and project(name.lstrip("~")).replace("-", "_").startswith(tail)
+        if name.startswith("~")
+        and normalize_project(name.lstrip("~")).replace("-", "_").startswith(tail)
     ]
 
 
@@ -2048,8 +2065,8 @@ def _read_installed_package(folder: str, name: str, about: re.Match[str]) -> Ins
     origin = read_text(os.path.join(info, "direct_url.json")) or ""
     linked = any(path.startswith("__editable__") for path, _ in files or ())
     return Installed(
-        project=project(about["name"]),
-        version=shown(says[1] if says else about["version"] or "", 100),
+        project=normalize_project(about["name"]),
+        version=ascii_line(says[1] if says else about["version"] or "", 100),
         folder=folder,
         info=info,
         requires=tuple(re.findall(r"(?im)^Requires-Dist:\s*(.{1,300}?)\s*$", head)),
@@ -2139,7 +2156,7 @@ class Portable:
     """Flags that name what is here."""
 
 
-def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | None:
+def match_portable_preset(place: Place, machine: Machine, wanted: str = "") -> Portable | None:
     """The preset whose Python this is, or the one of that name; ``None``: of no known program.
 
     Of several that lie alike it is the one that fits best. Raises :class:`RefusalError` for a name
@@ -2147,7 +2164,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
     """
     names = [name for name, *_ in PRESETS]
     if wanted and wanted not in names:
-        raise RefusalError(f"--for {shown(wanted, 40)}: no such preset",
+        raise RefusalError(f"--for {ascii_line(wanted, 40)}: no such preset",
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
     for name, says, axes, folder, siblings in PRESETS:
@@ -2155,7 +2172,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
         if wanted != name and (wanted or not lies):
             continue
         instead: list[str] = []
-        where = f"{shown(place.executable, 200)} is not where the preset's Python is"
+        where = f"{ascii_line(place.executable, 200)} is not where the preset's Python is"
         differs = [] if lies else [where]
         for axis, text in axes:
             has = getattr(machine, axis)
@@ -2316,7 +2333,9 @@ class Finding:
         return self.level == "error"
 
 
-def cause(key: str, level: str = "", do: tuple[str, ...] = (), /, **said: object) -> Finding:
+def cause_finding(
+    key: str, level: str = "", do: tuple[str, ...] = (), /, **said: object
+) -> Finding:
     """A row of ``causes.yaml``, filled in; ``level`` where it is not the row's."""
     actual, hint, usual = CAUSES[key]
     words = actual.format(**said), hint.format(**said)
@@ -2348,30 +2367,30 @@ def built_for(package: Installed) -> Built:
     )
 
 
-def of_python(place: Place, driver: Driver) -> Iterator[Finding]:
+def python_findings(place: Place, driver: Driver) -> Iterator[Finding]:
     """A Python for which there are no such wheels."""
     if place.platform in ("win32", "linux_i686"):
-        yield cause("32-bit-python")
+        yield cause_finding("32-bit-python")
     if place.platform == "win_arm64":
-        yield cause("windows-on-arm", how="built for ARM64")
+        yield cause_finding("windows-on-arm", how="built for ARM64")
     if place.platform == "win_amd64" and driver.native:
-        yield cause("windows-on-arm", how="built for x64, on Windows for ARM64")
+        yield cause_finding("windows-on-arm", how="built for x64, on Windows for ARM64")
 
 
-def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
+def driver_findings(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """No driver, an old one, no GPU."""
     if not driver.release:
-        yield cause("no-driver", why=f" ({driver.trouble})" if driver.trouble else "")
+        yield cause_finding("no-driver", why=f" ({driver.trouble})" if driver.trouble else "")
         return
     if driver.trouble:
-        yield cause("driver-trouble", release=driver.release, trouble=driver.trouble)
+        yield cause_finding("driver-trouble", release=driver.release, trouble=driver.trouble)
     if not driver.gpus:
         hidden = "CUDA_VISIBLE_DEVICES" in os.environ
-        yield cause("no-gpu.hidden" if hidden else "no-gpu", release=driver.release)
+        yield cause_finding("no-gpu.hidden" if hidden else "no-gpu", release=driver.release)
     major = minor_of(torch.cuda)[0] if torch and torch.cuda else 0
     if torch and major > minor_of(driver.release)[0]:
         said = {"torch": torch.version, "cuda": torch.cuda, "driver": driver.release}
-        yield cause("old-driver", major=major, **said)
+        yield cause_finding("old-driver", major=major, **said)
 
 
 def is_release_of(said: str, own: str) -> bool:
@@ -2383,11 +2402,11 @@ def is_release_of(said: str, own: str) -> bool:
     return both[0][0] == both[1][0] and (both[0][2] == both[1][2] or not all(b[2] for b in both))
 
 
-def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
+def processor_findings(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """A processor without instructions that torch has been compiled for."""
     hint, _, needs = KNOWN["torch"]
     if torch and needs in driver.missing:
-        yield cause("old-processor", needs=needs.upper(), hint=hint)
+        yield cause_finding("old-processor", needs=needs.upper(), hint=hint)
 
 
 def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
@@ -2402,23 +2421,23 @@ def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...
     return ("install", line, "--index-url", _TORCH_INDEX + local) if newest[0] else ()
 
 
-def of_torch(
+def torch_findings(
     place: Place, torch: Torch | None, there: Sequence[Installed], driver: Driver
 ) -> Iterator[Finding]:
     """None, one without CUDA, half of one, two of them; ``there``: every installation of it."""
     if torch is None:
         at = found_at(place, "torch") or (there[0].info if there else "")
         do = () if at else torch_for(place, driver)
-        yield cause("broken-torch" if at else "no-torch", "", do, at=shown(at))
+        yield cause_finding("broken-torch" if at else "no-torch", "", do, at=ascii_line(at))
         return
     if not torch.cuda:
         do = torch_for(place, driver, torch.version.partition("+")[0])
-        yield cause("cpu-torch", "", do, version=torch.version)
+        yield cause_finding("cpu-torch", "", do, version=torch.version)
     if len(there) > 1:
-        where = " and ".join(shown(f"{one.version} in {one.folder}", 150) for one in there[:3])
-        yield cause("two-torches", where=where)
+        where = " and ".join(ascii_line(f"{one.version} in {one.folder}", 150) for one in there[:3])
+        yield cause_finding("two-torches", where=where)
     elif there and not is_release_of(there[0].version, torch.version):
-        yield cause("torn-torch", version=torch.version, metadata=there[0].version)
+        yield cause_finding("torn-torch", version=torch.version, metadata=there[0].version)
 
 
 def against_torch(package: Installed, built: Built, machine: Machine) -> Iterator[Finding]:
@@ -2426,10 +2445,14 @@ def against_torch(package: Installed, built: Built, machine: Machine) -> Iterato
     wanted, there = minor_of(built.torch), minor_of(machine.torch)
     later = built.stable and there > wanted
     if built.torch and machine.torch and wanted != there and not later:
-        yield cause("torch-mismatch", package=package.label, built=built.torch, torch=machine.torch)
+        yield cause_finding(
+            "torch-mismatch", package=package.label, built=built.torch, torch=machine.torch
+        )
     own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
     if own and has and own != has and not built.any_cuda:
-        yield cause("cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda)
+        yield cause_finding(
+            "cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda
+        )
 
 
 # -------------------- publish/which/requiring.py
@@ -2443,14 +2466,14 @@ _REQUIREMENT = re.compile(
 _ORDER = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 
-def required(place: Place, package: Installed) -> Iterator[tuple[str, str]]:
+def active_requirements(place: Place, package: Installed) -> Iterator[tuple[str, str]]:
     """Project and version range of each requirement that is one on this machine."""
     for found in filter(None, map(_REQUIREMENT.fullmatch, package.requires)):
-        if holds(found[3] or "", place):
-            yield project(found[1]), re.sub(r"\s", "", found[2])
+        if is_marker_true(found[3] or "", place):
+            yield normalize_project(found[1]), re.sub(r"\s", "", found[2])
 
 
-def holds(marker: str, place: Place) -> bool:
+def is_marker_true(marker: str, place: Place) -> bool:
     """Whether a requirement's marker is true here, without extras; not if it is not understood."""
     system, machine = ("Windows", "AMD64") if place.windows else ("Linux", "x86_64")
     known = {
@@ -2482,7 +2505,7 @@ def _true(node: ast.expr, known: dict[str, str]) -> bool:
     if how in (ast.In, ast.NotIn):
         return (left in right) == (how is ast.In)
     if getattr(sides[0], "id", "") == "python_version":
-        return satisfies(left, _ORDER[how] + right)
+        return satisfies_specifiers(left, _ORDER[how] + right)
     return {"==": left == right, "!=": left != right}[_ORDER[how]]
 
 
@@ -2490,29 +2513,33 @@ def pip_line(place: Place, name: str, versions: str = "") -> str:
     """What pip is given for a requirement; of triton on Windows the release that torch names."""
     line = KNOWN.get(name, ("", "", ""))[1] if place.windows else ""
     if line and name == "triton":
-        for text in (text for one in installed(place, ["torch"]) for text in one.requires):
+        for text in (text for one in find_installed(place, ["torch"]) for text in one.requires):
             found = re.match(r"triton\s*==\s*(\d+\.\d+)", text, re.ASCII)
             line = f"{line}=={found[1]}.*" if found and "=" not in line else line
     return line or name + versions
 
 
-def of_requirements(place: Place, package: Installed) -> Iterator[Finding]:
+def requirement_findings(place: Place, package: Installed) -> Iterator[Finding]:
     """Those that are not there, or in another version."""
-    wanted = [*dict.fromkeys(required(place, package))]
-    there = {one.project: one for one in reversed(installed(place, [name for name, _ in wanted]))}
+    wanted = [*dict.fromkeys(active_requirements(place, package))]
+    there = {
+        one.project: one for one in reversed(find_installed(place, [name for name, _ in wanted]))
+    }
     for name, versions in wanted:
         own = there.get(name)
         absent = own is None and name != "torch" and not found_at(place, name.replace("-", "_"))
         try:
-            wrong = own and not satisfies(own.version, versions)
+            wrong = own and not satisfies_specifiers(own.version, versions)
         except ValueError:
             continue
         if absent or wrong:
             is_ = f"{name} is {own.version}" if own else "it is not installed"
-            said = shown(f"{package.label} requires {name}{versions}, but {is_}")
+            said = ascii_line(f"{package.label} requires {name}{versions}, but {is_}")
             # By its name alone pip would take a torch without CUDA.
             do = () if name == "torch" else ("install", pip_line(place, name, versions))
-            yield cause("wrong-requirement" if wrong else "missing-requirement", "", do, said=said)
+            yield cause_finding(
+                "wrong-requirement" if wrong else "missing-requirement", "", do, said=said
+            )
 
 
 def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:
@@ -2520,8 +2547,10 @@ def needed_by(place: Place, packages: Sequence[Installed]) -> list[Installed]:
     found = {one.project: one for one in packages}
     left = [*packages]
     while left:
-        new = [name for name, _ in required(place, left.pop()) if name not in found]
-        left += [one for one in installed(place, new) if found.setdefault(one.project, one) is one]
+        new = [name for name, _ in active_requirements(place, left.pop()) if name not in found]
+        left += [
+            one for one in find_installed(place, new) if found.setdefault(one.project, one) is one
+        ]
     return [one for one in found.values() if one not in packages]
 
 
@@ -2560,7 +2589,7 @@ def python_text(package: Installed, deep: int = 1) -> str:
     return "\n".join(read_text(_package_file_path(package, one)) or "" for one in named)
 
 
-def uses_torch(package: Installed, libraries: Iterable[str]) -> bool:
+def package_uses_torch(package: Installed, libraries: Iterable[str]) -> bool:
     """Whether it imports torch, or so it must be taken; ``libraries``: what its modules want."""
     return (
         package.files is None
@@ -2571,7 +2600,7 @@ def uses_torch(package: Installed, libraries: Iterable[str]) -> bool:
     )
 
 
-def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
+def content_findings(package: Installed, *, compiled: bool) -> Iterator[Finding]:
     """No compiled part at all; ``compiled``: an index has one with."""
     names = [path.lower() for path, _ in package.files or ()]
     if not names or package.linked or any(one.endswith(BINARIES) for one in names):
@@ -2582,24 +2611,24 @@ def of_contents(package: Installed, *, compiled: bool) -> Iterator[Finding]:
         "hint": known[0] if known else f"if it should have one, {FIT}",
     }
     if {name.replace("-", "_"), *name.split("-")} & {one.lower() for one in package.tops}:
-        yield cause("no-binary", "error" if compiled or known else "warning", **said)
+        yield cause_finding("no-binary", "error" if compiled or known else "warning", **said)
         return
-    modules = shown(", ".join(package.tops), 100)
-    yield cause("other-project", "", ("uninstall", name), modules=modules, **said)
+    modules = ascii_line(", ".join(package.tops), 100)
+    yield cause_finding("other-project", "", ("uninstall", name), modules=modules, **said)
 
 
 def _package_file_path(package: Installed, path: str) -> str:
     return os.path.join(package.folder, *path.split("/"))
 
 
-def of_files(package: Installed) -> Iterator[Finding]:
+def file_findings(package: Installed) -> Iterator[Finding]:
     """What RECORD lists and is not there, or has another size."""
     if package.legacy or package.linked:
         what = "an editable install" if package.linked else "not installed from a wheel"
-        yield cause("not-checked.files", package=package.label, what=what)
+        yield cause_finding("not-checked.files", package=package.label, what=what)
         return
     if package.files is None:
-        yield cause("half-installed.record", package=package.label)
+        yield cause_finding("half-installed.record", package=package.label)
         return
     missing: list[str] = []
     cut: list[str] = []
@@ -2615,31 +2644,31 @@ def of_files(package: Installed) -> Iterator[Finding]:
             kind.append(f"{path} ({has} of {size} bytes)")
     count = len(package.files)
     if count > _MOST_FILES:
-        yield cause("not-checked.many-files", package=package.label, count=count)
+        yield cause_finding("not-checked.many-files", package=package.label, count=count)
     kinds = ("half-installed.missing", missing), ("truncated.file", cut), ("changed-files", other)
     for key, paths in kinds:
         if paths:
-            said = {"count": len(paths), "all": count, "path": shown(paths[0])}
-            yield cause(key, package=package.label, **said)
+            said = {"count": len(paths), "all": count, "path": ascii_line(paths[0])}
+            yield cause_finding(key, package=package.label, **said)
 
 
-def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Finding]:
+def copy_findings(place: Place, copies: Sequence[Installed]) -> Iterator[Finding]:
     """Several installations, one of which hides the others, and what is left of earlier ones."""
     first = copies[0]
-    for left in leftovers(place, first.project)[:1]:
-        yield cause("leftover", path=shown(left))
+    for left in find_pip_leftovers(place, first.project)[:1]:
+        yield cause_finding("leftover", path=ascii_line(left))
     if len(copies) == 1:
         return
-    where = " and ".join(shown(f"{one.version} in {one.folder}", 160) for one in copies[:3])
+    where = " and ".join(ascii_line(f"{one.version} in {one.folder}", 160) for one in copies[:3])
     own = [one for one in copies if place.user and one.folder == place.user]
     key = "side-by-side"
     if own and any(one.folder != place.user for one in copies):
         key = "user-site"
-    said = {"first": shown(first.folder, 160), "version": own[0].version if own else ""}
-    yield cause(key, project=first.project, where=where, **said)
+    said = {"first": ascii_line(first.folder, 160), "version": own[0].version if own else ""}
+    yield cause_finding(key, project=first.project, where=where, **said)
 
 
-def of_names(place: Place, package: Installed) -> Iterator[Finding]:
+def name_findings(place: Place, package: Installed) -> Iterator[Finding]:
     """Something else that is called like its modules, and is taken for them."""
     if package.linked:  # its own is elsewhere
         return
@@ -2649,35 +2678,37 @@ def of_names(place: Place, package: Installed) -> Iterator[Finding]:
         bare = os.path.isdir(at) and "__init__.py" not in names_in(at)
         if at and not bare and os.path.dirname(at) != package.folder:
             what = "a folder" if os.path.isdir(at) else "a file"
-            folder = shown(package.folder)
-            yield cause("shadowed", what=what, name=name, at=shown(at), folder=folder)
+            folder = ascii_line(package.folder)
+            yield cause_finding("shadowed", what=what, name=name, at=ascii_line(at), folder=folder)
 
 
-def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[Finding]:
+def tag_findings(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[Finding]:
     """Modules of another Python or another system."""
     linux = [one for one in paths if one.endswith(".so")]
     windows = [one for one in paths if one.lower().endswith((".pyd", ".dll"))]
     if place.windows and linux and not windows:
         hint, install, _ = KNOWN.get(package.project, (FIT, "", ""))
         do = ("install", install) if install else ("uninstall", package.project)
-        file = shown(os.path.basename(linux[0]))
-        yield cause("linux-files", "", do, package=package.label, file=file, hint=hint)
+        file = ascii_line(os.path.basename(linux[0]))
+        yield cause_finding("linux-files", "", do, package=package.label, file=file, hint=hint)
         return
     own = place.python.replace(".", "")
     tagged = {match[1]: one for one in paths if (match := _TAGGED.search(one))}
     if tagged and own not in tagged:
         other, path = next(iter(tagged.items()))
-        said = {"file": shown(os.path.basename(path)), "built": f"{other[0]}.{other[1:]}"}
-        yield cause("python-mismatch.module", package=package.label, python=place.python, **said)
+        said = {"file": ascii_line(os.path.basename(path)), "built": f"{other[0]}.{other[1:]}"}
+        yield cause_finding(
+            "python-mismatch.module", package=package.label, python=place.python, **said
+        )
 
 
-def of_this_python(place: Place, paths: Sequence[str]) -> list[str]:
+def paths_of_this_python(place: Place, paths: Sequence[str]) -> list[str]:
     """Without the extension modules that another Python would load."""
     own = place.python.replace(".", "")
     return [one for one in paths if (match := _TAGGED.search(one)) is None or match[1] == own]
 
 
-def of_python_dll(place: Place, libraries: Sequence[str]) -> str:
+def other_python_dll(place: Place, libraries: Sequence[str]) -> str:
     """Of the DLLs that are wanted, that of another Python; empty: there is none."""
     for name in libraries:
         found = re.fullmatch(r"python(\d)(\d{1,2}t?)\.dll", name)
@@ -2686,7 +2717,7 @@ def of_python_dll(place: Place, libraries: Sequence[str]) -> str:
     return ""
 
 
-def stray(place: Place, project: str) -> str:
+def find_stray_folder(place: Place, project: str) -> str:
     """A folder called like a package that is not installed."""
     name = project.replace("-", "_")
     at = found_at(place, name)
@@ -2701,7 +2732,7 @@ _MOST_DLLS = 400
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
 
-def of_dlls(
+def dll_findings(
     shelf: Shelf, paths: Sequence[str], built: Built, *, seen: set[str] | None = None
 ) -> Iterator[Finding]:
     """What stands in the way of loading ``paths`` and whatever these want, which goes to ``seen``.
@@ -2729,24 +2760,26 @@ def of_dlls(
                 reported.add(key)
                 yield one
     if left:
-        yield cause("not-checked.dlls", count=_MOST_DLLS)
+        yield cause_finding("not-checked.dlls", count=_MOST_DLLS)
 
 
 def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[Finding | str]:
     """What is wrong with one, and the DLLs that are to be looked at for it."""
-    own, name = shelf.read(path), shown(os.path.basename(path), 100)
+    own, name = shelf.read(path), ascii_line(os.path.basename(path), 100)
     if isinstance(own, str):
-        yield cause("unreadable-dll", name=name, why=shown(own, 150))
+        yield cause_finding("unreadable-dll", name=name, why=ascii_line(own, 150))
         return
     if not own.whole:
-        yield cause("truncated", name=name)
+        yield cause_finding("truncated", name=name)
         return
     wanted = _OF_PLATFORM.get(shelf.place.platform, own.machine)
     if own.machine != wanted:
-        yield cause("wrong-machine", name=name, machine=_for_machine(own), own=MACHINES[wanted])
+        yield cause_finding(
+            "wrong-machine", name=name, machine=_for_machine(own), own=MACHINES[wanted]
+        )
         return
-    if other := of_python_dll(shelf.place, own.libraries):
-        yield cause("python-mismatch", name=name, built=other, python=shelf.place.python)
+    if other := other_python_dll(shelf.place, own.libraries):
+        yield cause_finding("python-mismatch", name=name, built=other, python=shelf.place.python)
         return
     for late, needs in enumerate((own.needs, own.late)):
         of: dict[str, list[str]] = {one: [] for one in (() if late else own.libraries)}
@@ -2775,8 +2808,8 @@ def _missing_dll_finding(shelf: Shelf, name: str, library: str, *, late: bool) -
     there = there or shelf.aside(library)
     key, said = _known_dll_cause(shelf, library) or _of_cudas(shelf, library, there)
     when = ", when it is first called," if late else ""
-    wants = f"{name}{when} imports {shown(library, 100)}"
-    return cause(key, "warning" if late else "error", wants=wants, **said)
+    wants = f"{name}{when} imports {ascii_line(library, 100)}"
+    return cause_finding(key, "warning" if late else "error", wants=wants, **said)
 
 
 def _known_dll_cause(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
@@ -2805,7 +2838,7 @@ def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, dict[str, st
     if rows and shelf.torch and shelf.with_torch and not own and not there:
         return "cpu-torch.cuda", {"built": " or ".join(majors), "torch": shelf.torch.version}
     first = "imports torch first" if shelf.is_torchs(there) else "adds that folder itself"
-    but = f"; {shown(there)} is only found by a program that {first}" if there else ""
+    but = f"; {ascii_line(there)} is only found by a program that {first}" if there else ""
     projects = " or ".join(dict.fromkeys(row[2] for row in rows))
     folder = r"%CUDA_PATH%\bin\x64" if majors[-1:] >= ["13"] else r"%CUDA_PATH%\bin"
     key = "missing-dll.cuda" if rows else "missing-dll"
@@ -2823,39 +2856,45 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Iterator[Fi
         return
     systems = os.path.join(shelf.place.system, library)
     version, other, msvc = file_version(found), file_version(systems), own.linker
-    said = {"name": name, "found": shown(found), "version": version or "no version"}
+    said = {"name": name, "found": ascii_line(found), "version": version or "no version"}
     has, silent = minor_of(version), "no version"
     key, do = "old-runtime", tuple[str, ...]()
     if found != systems and os.path.isfile(systems):
         key, do = "old-runtime.shadows", ("ren", found, f"{library}.off")
-        said["systems"] = shown(systems)
+        said["systems"] = ascii_line(systems)
     if version and has < msvc and msvc[0] == has[0]:
         why = f" but was built with MSVC {msvc[0]}.{msvc[1]}, which needs at least that version"
         level = "error" if has < minor_of(MUTEX) <= msvc else "warning"
-        yield cause(key, level, do, why=why, **said)
+        yield cause_finding(key, level, do, why=why, **said)
         return
     older = not version or has < minor_of(other)
     if do and older and shelf.read(found) != shelf.read(systems):
         why = f" instead of the one in Windows ({other or silent})"
-        yield cause(key, "warning", do, why=why, **said)
+        yield cause_finding(key, "warning", do, why=why, **said)
         return
     for copy in shelf.copies(library) if msvc >= minor_of(MUTEX) else ():
         if (0, 0) < minor_of(brought := file_version(copy)) < minor_of(MUTEX):
-            yield cause("other-copy.runtime", mutex=MUTEX, copy=shown(copy), version=brought)
+            yield cause_finding(
+                "other-copy.runtime", mutex=MUTEX, copy=ascii_line(copy), version=brought
+            )
             return
 
 
 def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Iterator[Finding]:
     """Another package's DLL of that name, which is taken if it is loaded first, and has less."""
-    library, name = (shown(os.path.basename(one), 100) for one in (found, path))
+    library, name = (ascii_line(os.path.basename(one), 100) for one in (found, path))
     for other in (
         [] if shelf.with_torch and shelf.is_torchs(found) else shelf.copies(library.lower())
     ):
         image = shelf.read(other) if shelf.top(other) != shelf.top(path) else ""
         gone = [] if isinstance(image, str) else [s for s in symbols if s not in image.exports]
         if gone:
-            said = {"symbol": shown(gone[0], 160), "library": library, "copy": shown(other)}
-            yield cause("other-copy", name=name, **said)
+            said = {
+                "symbol": ascii_line(gone[0], 160),
+                "library": library,
+                "copy": ascii_line(other),
+            }
+            yield cause_finding("other-copy", name=name, **said)
             return
 
 
@@ -2863,27 +2902,33 @@ def _iter_missing_symbols(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
 ) -> Iterator[Finding]:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
-    name, library = (shown(os.path.basename(one), 100) for one in (path, found))
+    name, library = (ascii_line(os.path.basename(one), 100) for one in (path, found))
     runtime = bool(_RUNTIME.fullmatch(library.lower()))
     if shelf.is_systems(found) and not runtime:
         return
     own, other = shelf.read(path), shelf.read(found)
     said, level = {"name": name, "library": library}, "warning" if late else "error"
     if isinstance(other, str):
-        yield cause(
-            "unreadable-dll.wanted", level, found=shown(found), why=shown(other, 150), **said
+        yield cause_finding(
+            "unreadable-dll.wanted",
+            level,
+            found=ascii_line(found),
+            why=ascii_line(other, 150),
+            **said,
         )
     elif not isinstance(own, str) and other.machine != own.machine:
         machine = _for_machine(other)
-        yield cause("wrong-machine.wanted", level, found=shown(found), machine=machine, **said)
+        yield cause_finding(
+            "wrong-machine.wanted", level, found=ascii_line(found), machine=machine, **said
+        )
     elif not other.whole:
-        yield cause("truncated", name=shown(found))
+        yield cause_finding("truncated", name=ascii_line(found))
     elif missing := [one for one in symbols if one not in other.exports]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         of = f" of torch {shelf.torch.version}" if shelf.torch and shelf.is_torchs(found) else ""
         said["built"] = f"; it was built for torch {built.torch}" if of and built.torch else ""
         key = "missing-export.runtime" if runtime else "missing-export"
-        yield cause(key, level, symbol=shown(missing[0], 160) + more, of=of, **said)
+        yield cause_finding(key, level, symbol=ascii_line(missing[0], 160) + more, of=of, **said)
 
 
 def _for_machine(image: Loaded) -> str:
@@ -2893,38 +2938,42 @@ def _for_machine(image: Loaded) -> str:
 # -------------------- publish/which/devices.py
 # Whether a package's machine code runs on the GPUs that are there.
 
-def of_devices(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterator[Finding]:
+def device_findings(paths: Sequence[str], gpus: Sequence[str], driver: str) -> Iterator[Finding]:
     """A GPU for which none of the binaries has code, or only some of their parts."""
     units: list[Container] = []
     paths = paths if gpus else ()
     for path in paths:
         try:
-            found = device_code(path)
+            found = read_device_code(path)
         except OSError as error:
-            why = shown(error.strerror)
-            yield cause("not-checked.gpu-code", name=shown(os.path.basename(path)), why=why)
+            why = ascii_line(error.strerror)
+            yield cause_finding(
+                "not-checked.gpu-code", name=ascii_line(os.path.basename(path)), why=why
+            )
             continue
         units += found.containers
         if not found.complete:
-            yield cause("not-checked.some-gpu-code", name=shown(os.path.basename(path)))
+            yield cause_finding(
+                "not-checked.some-gpu-code", name=ascii_line(os.path.basename(path))
+            )
     if not units:
         return
-    code = sorted({arch for one in units for arch in one.sass}, key=number)
-    ptx = sorted({arch for one in units for arch in one.ptx}, key=number)
+    code = sorted({arch for one in units for arch in one.sass}, key=arch_number)
+    ptx = sorted({arch for one in units for arch in one.ptx}, key=arch_number)
     has = ", ".join([*code, *(f"{one} as PTX" for one in ptx)]) or "no GPU"
     for gpu in dict.fromkeys(gpus):
         arch = gpu.replace(".", "")
-        without = [one for one in units if not way(one.sass, one.ptx, arch)]
+        without = [one for one in units if not runnable_code_kind(one.sass, one.ptx, arch)]
         if len(without) == len(units):
-            yield cause("wrong-gpu", code=has, gpu=gpu)
+            yield cause_finding("wrong-gpu", code=has, gpu=gpu)
         elif without:
-            yield cause("some-gpu-code", count=len(without), all=len(units), gpu=gpu)
-        elif not any(serves(one, arch) for one in code):
+            yield cause_finding("some-gpu-code", count=len(without), all=len(units), gpu=gpu)
+        elif not any(code_runs_on(one, arch) for one in code):
             releases = [minor_of(one) for unit in units for one in unit.releases]
             newest = max(releases, default=(0, 0))
             if driver and newest > minor_of(driver):
                 cuda = f"{newest[0]}.{newest[1]}"
-                yield cause("old-driver.ptx", gpu=gpu, cuda=cuda, driver=driver)
+                yield cause_finding("old-driver.ptx", gpu=gpu, cuda=cuda, driver=driver)
 
 
 # -------------------- publish/which/trying.py
@@ -2954,8 +3003,8 @@ def try_import(
         code = f"0x{(ended.code or 0) & 0xFFFFFFFF:08X}"
         why = ended.why or f"its process exited with {ended.code}"
         why += f" ({code}: {EXITS[code]})" if code in EXITS else ""
-        return False, [f"{shown(why)}: {shown(ended.output[-300:])}".rstrip(": ")]
-    said = [f"{shown(name, 150)}: {shown(text, 400)}" for name, text in errors.items()]
+        return False, [f"{ascii_line(why)}: {ascii_line(ended.output[-300:])}".rstrip(": ")]
+    said = [f"{ascii_line(name, 150)}: {ascii_line(text, 400)}" for name, text in errors.items()]
     if not said and len(words) > _MOST_MODULES:
         return None, [f"{len(words) - _MOST_MODULES} of its {len(words)} modules were not tried"]
     return not said, said
@@ -2966,8 +3015,8 @@ def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
     init = f"PyInit_{dotted.rpartition('.')[2]}"
     if not shelf.place.windows:
         try:
-            with opened(path) as data:
-                return find(data, init.encode()) >= 0
+            with open_mapped(path) as data:
+                return find_bytes(data, init.encode()) >= 0
         except OSError:
             return True
     image = shelf.read(path)
@@ -2982,9 +3031,11 @@ def missing_module(place: Place, package: Installed, error: str) -> list[Finding
     if name == "torch" or not name.isidentifier():
         return []
     if name.startswith(package.project.replace("-", "_") + "_"):  # no other package has that
-        return [cause("half-installed.part", package=package.label, name=name)]
+        return [cause_finding("half-installed.part", package=package.label, name=name)]
     do = ("install", pip_line(place, name)) if name in KNOWN else ()
-    return [cause("missing-requirement.imported", "", do, project=package.project, name=name)]
+    return [
+        cause_finding("missing-requirement.imported", "", do, project=package.project, name=name)
+    ]
 
 
 # -------------------- publish/which/reporting.py
@@ -3061,7 +3112,7 @@ class Report:
         return bool(names) and names <= loads | fits
 
 
-def report(
+def build_report(
     place: Place,
     rows: Sequence[Row],
     package: str = "",
@@ -3075,19 +3126,19 @@ def report(
     ``preset``: the program whose Python it is said to be.
     """
     driver = ask_driver(place) if driver is None else driver
-    torch, torches = read_torch(place), installed(place, ["torch"])
-    machine = machine_of(place, driver, torch, torches)
+    torch, torches = read_torch(place), find_installed(place, ["torch"])
+    machine = describe_machine(place, driver, torch, torches)
     listed = sorted({row.project for row in rows})
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
     packages, strays = [], []
-    there = installed(place, asked)
+    there = find_installed(place, asked)
     for name in asked:
         copies = [one for one in there if one.project == name]
         if copies:
             compiled = any(row.project == name and "any" not in row.tags[0] for row in rows)
             packages.append(_inspect_package(shelf, copies, machine, load=load, compiled=compiled))
-        elif at := stray(place, name):
+        elif at := find_stray_folder(place, name):
             strays.append(at)
     packages += _beneath(shelf, torches, packages, machine, load)
     return Report(
@@ -3097,18 +3148,18 @@ def report(
         torch_installed=_installed_torch_version(torches),
         machine=machine,
         findings=(
-            *of_python(place, driver),
-            *of_torch(place, torch, torches, driver),
-            *of_driver(driver, torch),
-            *of_processor(driver, torch),
+            *python_findings(place, driver),
+            *torch_findings(place, torch, torches, driver),
+            *driver_findings(driver, torch),
+            *processor_findings(driver, torch),
         ),
         packages=tuple(packages),
         strays=tuple(strays),
         absent=(package,) if package and package not in {one.project for one in there} else (),
-        portable=portable(place, machine, preset),
+        portable=match_portable_preset(place, machine, preset),
         named=bool(preset),
         choices=tuple(
-            filter(None, (choose(rows, machine, name) for name in listed if name in asked))
+            filter(None, (choose_wheel(rows, machine, name) for name in listed if name in asked))
         ),
     )
 
@@ -3122,7 +3173,7 @@ def _installed_torch_version(torches: Sequence[Installed]) -> str:
     return torches[0].version
 
 
-def machine_of(
+def describe_machine(
     place: Place, driver: Driver, torch: Torch | None, torches: Sequence[Installed]
 ) -> Machine:
     """What of a Python and its driver decides which wheel fits."""
@@ -3180,21 +3231,21 @@ def _inspect_package(
     paths = binaries_of(own)
     read = [shelf.read(one) for one in paths if place.windows]
     libraries = [name for one in read if not isinstance(one, str) for name in one.libraries]
-    shelf.text, shelf.with_torch = python_text(own), uses_torch(own, libraries)
+    shelf.text, shelf.with_torch = python_text(own), package_uses_torch(own, libraries)
     stable, any_cuda = _abi_of(shelf, paths)
     built = replace(built_for(own), stable=stable, any_cuda=any_cuda)
     findings = [
-        *of_files(own),
-        *of_copies(place, copies),
-        *of_names(place, own),
-        *of_tags(place, own, paths),
-        *of_contents(own, compiled=compiled),
-        *of_requirements(place, own),
+        *file_findings(own),
+        *copy_findings(place, copies),
+        *name_findings(place, own),
+        *tag_findings(place, own, paths),
+        *content_findings(own, compiled=compiled),
+        *requirement_findings(place, own),
         *(against_torch(own, built, machine) if shelf.with_torch else ()),
     ]
     if place.windows:
         findings += _of_binaries(shelf, paths, built)
-    findings += of_devices(paths, machine.gpus, machine.driver)
+    findings += device_findings(paths, machine.gpus, machine.driver)
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
     findings += [one for text in errors for one in missing_module(place, own, text)]
     if loads and any(one.id == "shadowed" for one in findings):
@@ -3223,16 +3274,18 @@ def _abi_of(shelf: Shelf, paths: Sequence[str]) -> tuple[bool, bool]:
 
 def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[Finding]:
     """Of extension modules and what these want; DLLs that are loaded by hand may be for others."""
-    modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
+    modules = [
+        one for one in paths_of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")
+    ]
     others = [one for one in paths if one.lower().endswith(".dll")]
     shelf.brought = {os.path.basename(one).lower(): one for one in others}
     seen = set(modules)
-    yield from of_dlls(shelf, modules, built, seen=seen)
+    yield from dll_findings(shelf, modules, built, seen=seen)
     # Of those that differ by a number, such as CUDA's version, a package loads the one that fits.
     alike: dict[str, list[list[Finding]]] = {}
     for path in (one for one in others if one not in seen):
         kind = re.sub(r"\d+", "#", os.path.basename(path).lower())
-        alike.setdefault(kind, []).append([*of_dlls(shelf, [path], built)])
+        alike.setdefault(kind, []).append([*dll_findings(shelf, [path], built)])
     by_hand = [
         *dict.fromkeys(f for group in alike.values() if all(group) for f in min(group, key=len))
     ]
@@ -3301,8 +3354,8 @@ def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
     start = ["uv", "pip", "install", "--python", found.place.executable]
     what = f"{row.project}=={row.version}"
     uv = uv_installs(start, f"{base}plain/", what, found.torch_installed)
-    said = {form: typed(command_of(found, judged, base), form) for form in forms}
-    return {**said, "uv": typed([uv], "cmd" if found.place.windows else "bash")}
+    said = {form: format_for_shell(command_of(found, judged, base), form) for form in forms}
+    return {**said, "uv": format_for_shell([uv], "cmd" if found.place.windows else "bash")}
 
 
 def _find_installed_package(found: Report, row: Row) -> Package | None:
@@ -3315,7 +3368,7 @@ def _find_installed_package(found: Report, row: Row) -> Package | None:
     return None
 
 
-def typed(commands: Sequence[Sequence[str]], form: str) -> str:
+def format_for_shell(commands: Sequence[Sequence[str]], form: str) -> str:
     """As they are pasted into one of :data:`FORMS`."""
     (quoted, then, swap, by), lines = FORMS[form], []
     for program, *words in commands:
@@ -3344,13 +3397,13 @@ def as_text(found: Report, base: str) -> str:
     for one in found.packages:
         lines += ["", *_package_lines(one)]
     for at in found.strays:
-        lines += ["", f"{shown(at)} has the name of a package that is not installed:",
+        lines += ["", f"{ascii_line(at)} has the name of a package that is not installed:",
                   "  Python imports that folder instead."]  # fmt: skip
     for choice in found.choices:
         lines += ["", *_choice_lines(found, choice, base)]
     for name in found.absent:
         lines += ["", f"{name} is not installed in this Python."]
-    for number, (cause, do, undo) in enumerate(remedies(found)):
+    for number, (cause, do, undo) in enumerate(remedy_commands(found)):
         lines += [] if number else ["", "Commands that fix these causes, and how to undo each:"]
         lines += [f"  {cause}: {do}", f"    undo: {undo}"]
     if not found.choices:
@@ -3361,7 +3414,7 @@ def as_text(found: Report, base: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def remedies(found: Report) -> list[tuple[str, str, str]]:
+def remedy_commands(found: Report) -> list[tuple[str, str, str]]:
     """Of each cause that a command changes: its id, that command, and the one that undoes it."""
     every = [*found.findings, *(f for one in found.packages if not one.loads for f in one.findings)]
     words = [(one.id, one.do, _undone(found, *one.do)) for one in dict.fromkeys(every) if one.do]
@@ -3379,7 +3432,7 @@ def _undone(found: Report, kind: str, what: str, *rest: str) -> tuple[str, ...]:
     if kind == "ren":
         return (kind, os.path.join(os.path.dirname(what), rest[0]), os.path.basename(what))
     name = re.split(r"[!=<>~]", what)[0]
-    there = installed(found.place, [name])
+    there = find_installed(found.place, [name])
     index = (rest[0], f"{rest[1].rpartition('/')[0]}/cpu") if rest else ()
     return ("install", f"{name}=={there[0].version}", *index) if there else ("uninstall", name)
 
@@ -3388,12 +3441,12 @@ def _shell_command_line(found: Report, kind: str, *words: str) -> str:
     if kind == "ren":
         return " ".join([kind, *(f'"{one}"' for one in words)])
     pip = [found.place.executable, "-m", "pip", kind, *["-y"] * (kind == "uninstall")]
-    return typed([[*pip, *words]], "cmd" if found.place.windows else "bash")
+    return format_for_shell([[*pip, *words]], "cmd" if found.place.windows else "bash")
 
 
 def _machine_lines(found: Report) -> Iterator[str]:
     place, driver = found.place, found.driver
-    yield f"Python  {place.python} ({place.platform}), {shown(place.executable)}"
+    yield f"Python  {place.python} ({place.platform}), {ascii_line(place.executable)}"
     torch = "none"
     if found.torch:
         cuda = f"CUDA {found.torch.cuda}" if found.torch.cuda else "without CUDA"
@@ -3488,14 +3541,14 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
         "schema": 1,
         "good": found.good,
         "machine": {**machine, "names": list(found.driver.names)},
-        "executable": shown(found.place.executable, 1000),
+        "executable": ascii_line(found.place.executable, 1000),
         "preset": _preset_object(found),
         "findings": [asdict(one) for one in found.findings],
         "packages": [
             {
                 "name": one.installed.project,
                 "version": one.installed.version,
-                "folder": shown(one.installed.folder, 1000),
+                "folder": ascii_line(one.installed.folder, 1000),
                 "loads": one.loads,
                 "partly": one.partly,
                 "errors": list(one.errors),
@@ -3504,8 +3557,8 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
             for one in found.packages
         ],
         "absent": [*found.absent],
-        "commands": [dict(zip(("cause", "do", "undo"), one)) for one in remedies(found)],  # noqa: B905 - Python 3.9
-        "strays": [shown(one, 1000) for one in found.strays],
+        "commands": [dict(zip(("cause", "do", "undo"), one)) for one in remedy_commands(found)],  # noqa: B905 - Python 3.9
+        "strays": [ascii_line(one, 1000) for one in found.strays],
         "wheels": {one.row.project: _wheel_object(found, one, base) for one in found.choices},
     }
 
@@ -3540,7 +3593,7 @@ def _wheel_object(found: Report, choice: Judged, base: str) -> dict[str, Any]:
 GOOD, REFUSED, NOT_GOOD, INTERRUPTED = 0, 2, 9, 130
 
 
-def words() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Its command line."""
     made = argparse.ArgumentParser(
         prog="which.py",
@@ -3565,7 +3618,7 @@ def words() -> argparse.ArgumentParser:
     return made
 
 
-def home(code_file: str) -> str:
+def find_own_index(code_file: str) -> str:
     """The index that this file came from, a directory or an address; empty: it is not known.
 
     Where its text was fetched and compiled, that was under the name of its address.
@@ -3578,7 +3631,7 @@ def home(code_file: str) -> str:
 
 def main(typed_words: Sequence[str], code_file: str) -> int:
     """Do it; the exit code."""
-    options = words().parse_args(typed_words)
+    options = make_parser().parse_args(typed_words)
     for stream in (sys.stdout, sys.stderr):  # a terminal's code page may not have all letters
         if isinstance(stream, io.TextIOWrapper):
             # Who runs this for its answer reads UTF-8.
@@ -3605,16 +3658,16 @@ def _answer_query(options: argparse.Namespace, code_file: str) -> int:
         driver = ask_driver(place)
         if driver.trouble:  # the line cannot say so, and would look like a machine without
             print(f"which: the driver was not fully queried: {driver.trouble}", file=sys.stderr)
-        torches = installed(place, ["torch"])
-        print(machine_of(place, driver, read_torch(place), torches).line)
+        torches = find_installed(place, ["torch"])
+        print(describe_machine(place, driver, read_torch(place), torches).line)
         return GOOD
-    index = options.index or home(code_file)
+    index = options.index or find_own_index(code_file)
     rows, base = fetch_rows(index, options.catalogue or "") if index else ([], "")
-    package = project(options.package or "")
+    package = normalize_project(options.package or "")
     if options.package and index and package not in {row.project for row in rows}:
-        print(f"The index has no package {shown(options.package, 80)}.", file=sys.stderr)
+        print(f"The index has no package {ascii_line(options.package, 80)}.", file=sys.stderr)
     preset = options.preset or ""
-    found = report(place, rows, package, load=not options.no_load, preset=preset)
+    found = build_report(place, rows, package, load=not options.no_load, preset=preset)
     if options.json:
         print(json.dumps(as_object(found, base), indent=1))
     else:

@@ -22,10 +22,10 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     # Until a command runs nothing is open, and what becomes of an exception amid an import is open.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     gc.set_threshold(10_000)  # else it runs five times while modules are imported
-    output.settle()
+    output.install_safe_streams()
     called.started_as(sys.argv[0] if words is None else "invoke")
     try:
-        from pipelines.cli.program import run
+        from pipelines.cli.program import run_command_line
     except ImportError as error:
         print(
             f"{SetupError.title} error: this Python ({sys.executable}) has no {error.name}\n"
@@ -33,7 +33,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(SetupError.exit_code)
-    code = run(sys.argv[1:] if words is None else words)
+    code = run_command_line(sys.argv[1:] if words is None else words)
     gc.freeze()  # or Python ends with a look at all that was imported, for a tenth of a second
     sys.exit(code)
 

@@ -85,7 +85,7 @@ def _surroundings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     form = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     key = Ed25519PrivateKey.generate().private_bytes(serialization.Encoding.PEM, *form)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(model, "today", _newest)
+        patch.setattr(model, "current_date", _newest)
         patch.setattr(sqlite3, "connect", _unsynced)
         patch.setattr(os, "fsync", lambda _: None)
         patch.setenv(seal.VARIABLE, key.decode())

@@ -22,6 +22,6 @@ def say(text: str) -> None:
 
 
 made = make_image(cache, python, say)
-libcxx.install(libcxx.built(cache, python, say), Prefix(made))
+libcxx.install_libcxx(libcxx.ensure_libcxx(cache, python, say), Prefix(made))
 target.parent.mkdir(parents=True)
 made.rename(target)

@@ -18,19 +18,19 @@ from itertools import chain
 from packaging.version import Version
 
 from pipelines.audit.findings import Card, Coverage, Gpus, Runs
-from pipelines.core.architectures.archs import KNOWN, capability
-from pipelines.core.architectures.gpus import load_table, read
-from pipelines.core.architectures.serving import number, serves
+from pipelines.core.architectures.archs import KNOWN, compute_capability
+from pipelines.core.architectures.gpus import load_gpu_table, parse_gpu_archs
+from pipelines.core.architectures.serving import arch_number, code_runs_on
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding, Level
-from pipelines.core.units import few
+from pipelines.core.units import join_first
 from pipelines.plan.matrix.compat import load_compat
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.fatbin import Container, arch_key, compact
-from pipelines.wheels.libraries import compiles, providers
+from pipelines.wheels.fatbin import Container, arch_key, format_archs
+from pipelines.wheels.libraries import has_device_compiler, library_providers
 from pipelines.wheels.metadata import Depth, WheelFacts
 from pipelines.wheels.packaging import required_by
-from pipelines.wheels.toolkit import known, newest
+from pipelines.wheels.toolkit import are_ptx_versions_known, newest_cuda_version
 
 #: Not on cards for PCs; code for others of their major version does not run on them.
 _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
@@ -49,15 +49,15 @@ _RUNS = {
 }
 
 
-def named(text: str) -> tuple[str, str]:
+def parse_gpu_option(text: str) -> tuple[str, str]:
     """A card as in ``--gpu`` and its architecture; :class:`ConfigError` suggests a similar one."""
-    archs = read(text)
+    archs = parse_gpu_archs(text)
     if len(archs.sass) != 1 or archs.ptx:
         raise ConfigError(f"--gpu {text[:60]}: expected one GPU", hint="Such as --gpu 'RTX 4090'.")
-    return text, str(number(archs.sass[0]))
+    return text, str(arch_number(archs.sass[0]))
 
 
-def gpus_of(facts: WheelFacts, requested: Sequence[tuple[str, str]] = ()) -> Gpus:
+def wheel_gpu_support(facts: WheelFacts, requested: Sequence[tuple[str, str]] = ()) -> Gpus:
     """The device code of a wheel, and how it runs on each kind of card.
 
     ``requested`` are cards by name and architecture; they come first, each on its own.
@@ -89,7 +89,7 @@ def gpus_of(facts: WheelFacts, requested: Sequence[tuple[str, str]] = ()) -> Gpu
 def _cards_by_architecture() -> list[tuple[tuple[str, ...], str]]:
     """The names of the cards of each architecture, the newest first."""
     kinds: dict[str, list[str]] = {}
-    for gpu in load_table().gpus:
+    for gpu in load_gpu_table().gpus:
         if gpu.arch not in _TEGRA:
             kinds.setdefault(gpu.arch, []).append(gpu.show)
     return [(tuple(kinds[arch]), arch) for arch in sorted(kinds, key=arch_key, reverse=True)]
@@ -108,8 +108,8 @@ class _Code:
         for unit in binary.inventory.containers:
             link = end and not unit.ptx and not start <= unit.offset < end
             (self.links if link else self.kinds)[replace(unit, offset=0)] += 1
-        stated = {newest([unit]) for unit in (*self.kinds, *self.links)}
-        run_time = newest((), binary.pe.cudarts) if binary.pe else ""
+        stated = {newest_cuda_version([unit]) for unit in (*self.kinds, *self.links)}
+        run_time = newest_cuda_version((), binary.pe.cudarts) if binary.pe else ""
         #: CUDA versions stated by its units, or by the name of its runtime DLL.
         self.made = frozenset((stated - {""}) or {run_time} - {""})
 
@@ -126,14 +126,14 @@ class _Outcome:
         for unit, count in binary.kinds.items():
             if any(_can_run_natively(code, arch) for code in unit.sass):
                 self.native += count
-            elif any(serves(code, arch, ptx=True) for code in unit.ptx):
+            elif any(code_runs_on(code, arch, ptx=True) for code in unit.ptx):
                 self.jit += count
                 self.jitted.add(_writer(unit))
             else:
                 self.failing += count
                 self.lone += 0 if unit.ptx else count
         # The driver links again, from the PTX of each part.
-        parts = [any(serves(p, arch, ptx=True) for p in unit.ptx) for unit in binary.kinds]
+        parts = [any(code_runs_on(p, arch, ptx=True) for p in unit.ptx) for unit in binary.kinds]
         for unit, count in binary.links.items():
             if any(_can_run_natively(code, arch) for code in unit.sass):
                 self.native += count
@@ -152,7 +152,7 @@ class _Outcome:
 
 def _writer(unit: Container) -> str:
     """The CUDA version that wrote a unit's PTX; empty if no table has its version."""
-    return newest([unit]) if known(unit.isas) else ""
+    return newest_cuda_version([unit]) if are_ptx_versions_known(unit.isas) else ""
 
 
 def _choices(having: Sequence[_Code]) -> list[list[_Code]]:
@@ -195,7 +195,7 @@ def _assess_card(
     works = runs not in ("unknown", "no")
     return Card(
         names=names,
-        capability=capability(arch),
+        capability=compute_capability(arch),
         runs=runs,
         native=native,
         jit=jit,
@@ -208,9 +208,9 @@ def _assess_card(
 
 
 def _can_run_natively(code: str, arch: str) -> bool:
-    """Like :func:`serves`, but nothing is compatible between PC and Tegra GPUs."""
+    """Like :func:`code_runs_on`, but nothing is compatible between PC and Tegra GPUs."""
     tegra = {code.rstrip("af"), arch} & _TEGRA
-    return serves(code, arch) and (not tegra or code.rstrip("af") == arch)
+    return code_runs_on(code, arch) and (not tegra or code.rstrip("af") == arch)
 
 
 def _which(spare: Sequence[str]) -> str:
@@ -286,7 +286,7 @@ def has_no_code(facts: WheelFacts) -> str:
         name for pe in pes for name in (*pe.imports, *(library for library, _ in pe.late or ()))
     }
     if (
-        any(providers(one) or "cuda" in one.lower() for one in names)
+        any(library_providers(one) or "cuda" in one.lower() for one in names)
         or any(not one.pe or one.inventory.containers or not one.inventory.complete for one in own)
         or any(name.endswith(_KERNELS) for name in facts.members)
         or facts.elsewhere
@@ -294,7 +294,7 @@ def has_no_code(facts: WheelFacts) -> str:
         return ""
     if own:
         return "no device code and no imports from CUDA: it was built without CUDA"
-    if facts.binaries or compiles(required_by(facts)):
+    if facts.binaries or has_device_compiler(required_by(facts)):
         return ""
     return "no binaries, no kernel sources, and no requirement that compiles any"
 
@@ -313,7 +313,7 @@ def gpu_findings(
             title="device code elsewhere",
             level="unknown",
             requested=requested > 0,
-            actual=f"not counted: {few(elsewhere)}",
+            actual=f"not counted: {join_first(elsewhere)}",
             hint="files with device code whose names do not end with .dll, .pyd or .so",
         )
     if gpus.binaries:
@@ -349,7 +349,7 @@ def _uneven(gpus: Gpus) -> Finding:
         if missing:
             uneven.append(f"{coverage.binary}: {', '.join(missing)} of {coverage.units} units")
     lost = [card for card in gpus.cards if card.runs == "partly"]
-    actual = f"SASS {compact(gpus.sass)}, PTX {compact(gpus.ptx)}"
+    actual = f"SASS {format_archs(gpus.sass)}, PTX {format_archs(gpus.ptx)}"
     if lost:
         uneven.insert(0, "runs only in part on " + ", ".join(_card_label(card) for card in lost))
     values = tuple(f"sm_{a}" for a in gpus.sass) + tuple(f"compute_{a}" for a in gpus.ptx)
@@ -358,7 +358,7 @@ def _uneven(gpus: Gpus) -> Finding:
         title="coverage",
         level="warning" if lost else "ok",
         actual=actual,
-        hint=few(dict.fromkeys(uneven)),
+        hint=join_first(dict.fromkeys(uneven)),
         values=values,
     )
 

@@ -12,19 +12,19 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 
-from pipelines.audit.cards import gpu_findings, gpus_of, has_no_code
+from pipelines.audit.cards import gpu_findings, has_no_code, wheel_gpu_support
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.audit.load_checks import References, load_findings, loads_of
 from pipelines.audit.remote import read_remote
 from pipelines.core.errors import LockError, PipelineError, SetupError, StorageError
 from pipelines.core.finding import Finding, Level
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.workers import DiedError, TimedOutError, run_isolated
 from pipelines.remote.limits import cores
 from pipelines.wheels.checks import ANY, check_wheel
-from pipelines.wheels.metadata import Depth, WheelFacts, inspect
-from pipelines.wheels.packaging import limits
+from pipelines.wheels.metadata import Depth, WheelFacts, inspect_wheel
+from pipelines.wheels.packaging import load_wheel_limits
 from pipelines.wheels.stable import stable_of
 
 _log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class AuditOptions:
     """Bytes to fetch of a wheel on a server."""
 
 
-def examine(taken: Input, options: AuditOptions) -> WheelReport:
+def audit_wheel(taken: Input, options: AuditOptions) -> WheelReport:
     """All findings of one wheel; raises only if this machine has no space, or not the extra."""
     if not taken.path and not taken.offer:
         return _unreadable_wheel_report(taken, "taken", taken.problem)
@@ -53,7 +53,7 @@ def examine(taken: Input, options: AuditOptions) -> WheelReport:
     gc.freeze()
     try:
         if taken.path:
-            facts = inspect(taken.path)
+            facts = inspect_wheel(taken.path)
         elif taken.offer:
             facts = read_remote(taken.offer, options.most)
         if taken.sha256 and facts.sha256 not in ("", taken.sha256):
@@ -89,15 +89,15 @@ def _unreadable_wheel_report(
         id="rest", title="everything else", level="unknown", actual="it could not be read"
     )
     return WheelReport(
-        file=line(taken.file, 300),
-        place=line(taken.place, 300),
+        file=safe_line(taken.file, 300),
+        place=safe_line(taken.place, 300),
         sha256=taken.sha256,
         findings=(unreadable, rest),
     )
 
 
 def _examined(taken: Input, facts: WheelFacts, options: AuditOptions) -> WheelReport:
-    gpus = gpus_of(facts, options.gpus)
+    gpus = wheel_gpu_support(facts, options.gpus)
     loads = loads_of(facts, options.references)
     stated = (taken.sha256 or "") if taken.sha256 or taken.remote else None
     findings = [
@@ -112,13 +112,13 @@ def _examined(taken: Input, facts: WheelFacts, options: AuditOptions) -> WheelRe
         ),
     ]
     return WheelReport(
-        file=line(facts.filename, 300),
+        file=safe_line(facts.filename, 300),
         sha256=facts.sha256 or taken.sha256,
         size=facts.size,
         name=facts.name,
         version=facts.version,
         tags=facts.tags,
-        place=line(taken.place, 300),
+        place=safe_line(taken.place, 300),
         partial=facts.depth < Depth.ALL,
         fetched=facts.fetched,
         gpus=gpus,
@@ -140,10 +140,12 @@ def examine_all(
     A worker that dies (a wheel may take more memory than there is) or takes longer than ``seconds``
     (default: from ``limits.yaml``) is a finding of its wheel alone.
     """
-    limit = seconds or limits().seconds
+    limit = seconds or load_wheel_limits().seconds
     done: dict[int, WheelReport] = {}
     workers = min(workers or cores(), len(taken))
-    with closing(run_isolated(partial(examine, options=options), taken, workers, limit)) as results:
+    with closing(
+        run_isolated(partial(audit_wheel, options=options), taken, workers, limit)
+    ) as results:
         for number, result in results:
             if isinstance(result, SetupError | StorageError):
                 raise result

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from pipelines.audit.loads import Loads
-from pipelines.core.finding import Finding, Level, worst
+from pipelines.core.finding import Finding, Level, worst_level
 from pipelines.core.model import Model
 from pipelines.wheels.stable import Stable
 
@@ -88,7 +88,7 @@ class WheelReport(Model):
     @property
     def worst(self) -> Level:
         """The worst of its findings; ``unknown`` for a wheel without any."""
-        return worst(finding.level for finding in self.findings)
+        return worst_level(finding.level for finding in self.findings)
 
     @property
     def failed(self) -> bool:

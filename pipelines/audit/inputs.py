@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 
 from pipelines.audit.listing import Listing, for_windows, is_page, plain_name, wheels_on
 from pipelines.core.errors import ConfigError, PipelineError, StorageError
-from pipelines.core.hosttext import line, shown_url
-from pipelines.core.versions import version_of
-from pipelines.plan.prebuilt.candidates import Offer, offers_of
+from pipelines.core.hosttext import safe_line, shown_url
+from pipelines.core.versions import parse_version
+from pipelines.plan.prebuilt.candidates import Offer, list_wheel_offers
 from pipelines.plan.prebuilt.downloads import fetch_all, fetch_url
 from pipelines.plan.prebuilt.external import read_external
 from pipelines.toolchain.lock import Cache
@@ -98,7 +98,7 @@ def _resolve_argument(text: str, cache: Cache, python: str) -> Iterator[Input | 
         wheels = sorted(_find_wheels_below(path))
         if not wheels:
             raise ConfigError(
-                f"{line(text, 200)}: no wheel in that directory or below it",
+                f"{safe_line(text, 200)}: no wheel in that directory or below it",
                 hint=_HINT,
             )
         yield from (Input(each.name, str(each), each) for each in wheels)
@@ -148,7 +148,7 @@ def _find_wheels_below(folder: Path) -> Iterator[Path]:
 
 def _unlisted(error: OSError) -> None:
     raise ConfigError(
-        f"{line(error.filename, 200)} cannot be listed: {error.strerror}",
+        f"{safe_line(error.filename, 200)} cannot be listed: {error.strerror}",
         hint="Name a readable directory, or individual files.",
     )
 
@@ -160,7 +160,7 @@ def _query_index_offers(name: str, cache: Cache) -> list[Offer]:
             hint="Omit --offline, or name a file.",
         )
     try:
-        return offers_of(index_url(), name)
+        return list_wheel_offers(index_url(), name)
     except ConfigError as error:
         raise ConfigError(
             error.message, hint="Check UV_DEFAULT_INDEX and PIP_INDEX_URL, or name a file."
@@ -171,13 +171,13 @@ def _select_release_offers(
     name: str, version: str, offers: Sequence[Offer], python: str
 ) -> list[Offer]:
     """Its wheels for Windows, else for any platform; else an error lists what exists."""
-    expected = version_of(version)
+    expected = parse_version(version)
     every = [
         (offer, named)
         for offer in offers
         if (named := plain_name(offer.file))
         and named.project == canonicalize_name(name)
-        and expected in (named.version, version_of(named.version.public))
+        and expected in (named.version, parse_version(named.version.public))
     ]
     own, fits = for_windows(every, python)
     if fits:
@@ -189,8 +189,8 @@ def _select_release_offers(
         there = f"wheels of {', '.join(map(str, newest)) or 'no release'}"
     why = f" for Python {python}" if python else ""
     raise ConfigError(
-        f"{line(name, 80)}=={line(version, 40)}: the index has no wheel for Windows{why}",
-        hint=f"It has: {line(there, 300)}."
+        f"{safe_line(name, 80)}=={safe_line(version, 40)}: the index has no wheel for Windows{why}",
+        hint=f"It has: {safe_line(there, 300)}."
         if offers
         else "It has no wheels of that project: check the spelling, name a file or an address, or "
         "build one: docs/recipes.md.",
@@ -215,7 +215,7 @@ def _downloaded(named: Input, cache: Cache) -> Input:
     except PipelineError as error:
         return Input(item.file, place, problem=error.message, sha256=item.sha256 or "")
     except (OSError, ValueError) as error:  # an invalid file or host name
-        why = f"cannot be fetched: {line(error, 300)}"
+        why = f"cannot be fetched: {safe_line(error, 300)}"
         return Input(item.file, place, problem=why, sha256=item.sha256 or "")
     path = cache.place(item.file, str(cached.sha256))
     return Input(item.file, place, path, item.sha256 or "", remote=True)

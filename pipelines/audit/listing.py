@@ -17,13 +17,13 @@ from pydantic import Field
 
 from pipelines.core import units
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line, secret, shown_url
+from pipelines.core.hosttext import remember_secret, safe_line, shown_url
 from pipelines.core.model import Model
 from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.plan.prebuilt.indexpage import Listed, listed_on, read_pages
 from pipelines.plan.prebuilt.repositories import is_repository
 from pipelines.toolchain.indexpage import IndexPage
-from pipelines.wheels.tags import WINDOWS, WheelName, incompatibility, parsed_name
+from pipelines.wheels.tags import WINDOWS, WheelName, parsed_name, tag_incompatibility
 
 T = TypeVar("T")
 _PROJECTS = 200  # of an index
@@ -58,7 +58,7 @@ class Listing(Model):
     @property
     def summary(self) -> str:
         """What is used and what is left out."""
-        some = [f"{self.taken} of {units.counted(self.wheels, 'wheel')} for Windows"]
+        some = [f"{self.taken} of {units.pluralize(self.wheels, 'wheel')} for Windows"]
         if self.taken < self.wheels:
             left = self.wheels - self.taken
             some.append(f"{left} older left out (--most {self.wheels} includes them)")
@@ -92,8 +92,8 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     """
     parts = urlsplit(url)
     for text in (parts.username if not parts.password else None, parts.password, parts.query):
-        secret(text or "")
-        secret(unquote(text or ""))
+        remember_secret(text or "")
+        remember_secret(unquote(text or ""))
     if not is_repository(url) and (parts.scheme != "https" or not parts.hostname):
         raise ConfigError(
             f"{shown_url(url)}: expected https", hint="Only indexes with TLS are supported."
@@ -136,7 +136,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     if not listed and not broken:
         raise ConfigError(
             f"{listing.place}: no wheel for Windows" + (f" and Python {python}" if python else ""),
-            hint=f"Found: {line(listing.summary, 300)}.",
+            hint=f"Found: {safe_line(listing.summary, 300)}.",
         )
     return [*listed, *broken], listing
 
@@ -172,7 +172,7 @@ def for_windows(release: Sequence[tuple[T, WheelName]], python: str) -> tuple[li
     for platform in (*WINDOWS, "any"):
         if own := [(wheel, name.tags) for wheel, name in release if name.is_for(platform)]:
             break
-    fits = [w for w, tags in own if not python or not incompatibility(tags, python, WINDOWS)]
+    fits = [w for w, tags in own if not python or not tag_incompatibility(tags, python, WINDOWS)]
     return [wheel for wheel, _ in own], fits
 
 

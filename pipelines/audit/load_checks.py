@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 
 from packaging.tags import parse_tag
 
-from pipelines.audit.loads import OWN, Loads, judge
-from pipelines.audit.lookup import of_cuda, of_msvc_runtime, of_torch
+from pipelines.audit.loads import OWN, Loads, look_up_imports
+from pipelines.audit.lookup import cuda_exports, msvc_runtime_exports, torch_exports
 from pipelines.core import units
 from pipelines.core.console import say
 from pipelines.core.errors import LockError
 from pipelines.core.finding import Finding, Level
-from pipelines.core.hosttext import line
-from pipelines.core.units import few
+from pipelines.core.hosttext import safe_line
+from pipelines.core.units import join_first
 from pipelines.toolchain.lock import Cache
 from pipelines.wheels import pythonabi
 from pipelines.wheels.exports.table import ExportTable
 from pipelines.wheels.imports import imported_libraries
-from pipelines.wheels.libraries import providers
+from pipelines.wheels.libraries import library_providers
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import X64
 from pipelines.wheels.tags import parsed_name
@@ -41,16 +41,16 @@ class References:
 
     def tables(self, facts: WheelFacts) -> tuple[list[ExportTable], list[Loads]]:
         """The tables that apply to a wheel, and what could not be obtained."""
-        python = python_of(facts.tags)
+        python = python_of_tags(facts.tags)
         own = [(requested, table) for requested, of, table in self.torches if of == python]
         tables = [table for _, table in own if isinstance(table, ExportTable)]
         problems = [
-            Loads(against=f"torch {requested}", unknown=(line(why, 300),))
+            Loads(against=f"torch {requested}", unknown=(safe_line(why, 300),))
             for requested, why in own
             if isinstance(why, str)
         ]
         libraries = imported_libraries(facts.binaries)
-        releases = {name: {row.cuda for row in providers(name)} for name in libraries}
+        releases = {name: {row.cuda for row in library_providers(name)} for name in libraries}
         # CUDA versions share some names; the unambiguous ones decide.
         certain = {cuda for cudas in releases.values() if len(cudas) == 1 for cuda in cudas}
         for name, cudas in sorted(releases.items()):
@@ -59,34 +59,36 @@ class References:
                 problems.append(Loads(against="DLLs of CUDA", unknown=(why,)))
         for cuda in sorted(certain):
             try:
-                tables += of_cuda(libraries, cuda, self.cache)
+                tables += cuda_exports(libraries, cuda, self.cache)
             except LockError as error:
                 problems.append(
-                    Loads(against=f"DLLs of CUDA {cuda}", unknown=(line(error.message, 300),))
+                    Loads(against=f"DLLs of CUDA {cuda}", unknown=(safe_line(error.message, 300),))
                 )
         return [*tables, *self.runtime], problems
 
 
-def python_of(tags: Iterable[str]) -> str:
+def python_of_tags(tags: Iterable[str]) -> str:
     """The Python whose torch applies to a wheel with these tags; empty: any."""
     every = (tag for text in tags for tag in parse_tag(text))
-    pythons = {pythonabi.python_of(tag) for tag in every if tag.abi.startswith("cp3")} - {""}
+    pythons = {pythonabi.tag_python_version(tag) for tag in every if tag.abi.startswith("cp3")} - {
+        ""
+    }
     return pythons.pop() if len(pythons) == 1 else ""
 
 
 def references_to(torches: Sequence[str], files: Iterable[str], cache: Cache) -> References:
     """What ``--torch`` names, for the Pythons of these wheels.
 
-    Raises what :func:`of_torch` raises if a torch is unavailable for all of them.
+    Raises what :func:`torch_exports` raises if a torch is unavailable for all of them.
     """
     names = filter(None, map(parsed_name, files))
-    pythons = dict.fromkeys(python_of(map(str, name.tags)) for name in names)
+    pythons = dict.fromkeys(python_of_tags(map(str, name.tags)) for name in names)
     tables_by_torch: list[tuple[str, str, ExportTable | str]] = []
     for requested in torches:
         tables: dict[str, ExportTable | LockError] = {}
         for python in pythons or [""]:
             try:
-                tables[python] = of_torch(requested, cache, python=python)
+                tables[python] = torch_exports(requested, cache, python=python)
             except LockError as error:
                 tables[python] = error
         if all(isinstance(result, LockError) for result in tables.values()):
@@ -100,9 +102,9 @@ def references_to(torches: Sequence[str], files: Iterable[str], cache: Cache) ->
             if not any((of, old) == (python, new) for _, of, old in tables_by_torch):
                 tables_by_torch.append((requested, python, new))
     try:
-        runtime = (of_msvc_runtime(cache),)
+        runtime = (msvc_runtime_exports(cache),)
     except LockError as error:
-        say(f"MSVC's runtime is not checked: {line(error.message, 300)}", "yellow")
+        say(f"MSVC's runtime is not checked: {safe_line(error.message, 300)}", "yellow")
         return References(cache, tuple(tables_by_torch))
     return References(cache, tuple(tables_by_torch), runtime)
 
@@ -129,7 +131,7 @@ def loads_of(facts: WheelFacts, references: References | None) -> tuple[Loads, .
             for requested in dict.fromkeys(requested for requested, *_ in references.torches)
         )
     tables, problems = references.tables(facts)
-    return (*judge(facts.binaries, tables), *problems)
+    return (*look_up_imports(facts.binaries, tables), *problems)
 
 
 def load_findings(loads: Sequence[Loads]) -> Iterator[Finding]:
@@ -162,10 +164,10 @@ def _symbol_summary(loads: Loads) -> str:
         names = {(each.library, each.symbol) for each in loads.missing}
         late = all(each.delayed for each in loads.missing)
         when = ", needed only when called" if late else ""
-        return f"{units.counted(len(names), 'imported symbol')} missing{when}"
-    parts = [f"{units.counted(loads.checked, 'imported symbol')} found"]
+        return f"{units.pluralize(len(names), 'imported symbol')} missing{when}"
+    parts = [f"{units.pluralize(loads.checked, 'imported symbol')} found"]
     if loads.unknown:
-        names_of = few((text.partition(":")[0] for text in loads.unknown), "; ", _SHOWN)
+        names_of = join_first((text.partition(":")[0] for text in loads.unknown), "; ", _SHOWN)
         parts = [*(parts if loads.checked else ()), f"not checked: {names_of}"]
     return "; ".join(parts)
 
@@ -174,4 +176,4 @@ def _detail(loads: Loads) -> str:
     missing = {(each.library, each.symbol): each.demangled for each in loads.missing}
     reasons = dict.fromkeys(text.partition(": ")[2] or text for text in loads.unknown)
     parts = [f"{library}: {name} missing" for (library, _), name in missing.items()]
-    return few([*parts, *(f"not checked: {why}" for why in reasons)], "; ", _SHOWN)
+    return join_first([*parts, *(f"not checked: {why}" for why in reasons)], "; ", _SHOWN)

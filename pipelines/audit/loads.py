@@ -11,13 +11,13 @@ from pydantic import computed_field
 
 from pipelines.core.errors import LockError
 from pipelines.core.finding import Level
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.exports.table import ExportTable
 from pipelines.wheels.imports import (
     Exports,
-    demangled,
+    demangle_symbol,
     imported_libraries,
     look_up,
     own_exports,
@@ -71,7 +71,7 @@ class Loads(Model):
         return "unknown" if self.unknown or not self.checked else "ok"
 
 
-def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Loads, ...]:
+def look_up_imports(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Loads, ...]:
     """Look up a wheel's imports in its own DLLs and each of ``tables``; the rest is not checked.
 
     A table that cannot be read is reported as not checked.
@@ -91,7 +91,7 @@ def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Lo
         try:
             exports, why = table.look(rest)
         except LockError as error:
-            results.append(Loads(against=table.against, unknown=(line(error.message, 300),)))
+            results.append(Loads(against=table.against, unknown=(safe_line(error.message, 300),)))
             continue
         loads = _loads(table.against, every, exports, why)
         of = {"sha256": table.sha256, "stated": table.stated, "table": table.table}
@@ -102,7 +102,7 @@ def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Lo
         f"{name}: {_SYSTEM if is_system_dll(name) else _UNKNOWN}"
         for name in sorted(libraries - {*own})
     ]
-    results = [of_own, *results, Loads(against=OTHERS, unknown=tuple(map(line, others)))]
+    results = [of_own, *results, Loads(against=OTHERS, unknown=tuple(map(safe_line, others)))]
     return tuple(loads for loads in results if loads.checked or loads.unknown or loads.missing)
 
 
@@ -112,10 +112,10 @@ def _loads(
     looked = look_up(binaries, exports)
     missing = tuple(
         Missing(
-            binary=line(missing.binary, 300),
-            library=line(missing.library, 300),
-            symbol=line(missing.name, _LONGEST),
-            demangled=demangled(missing.name),
+            binary=safe_line(missing.binary, 300),
+            library=safe_line(missing.library, 300),
+            symbol=safe_line(missing.name, _LONGEST),
+            demangled=demangle_symbol(missing.name),
             delayed=missing.late,
         )
         for missing in looked.missing[:_MOST]
@@ -126,6 +126,6 @@ def _loads(
     return Loads(
         against=against,
         missing=missing,
-        unknown=tuple(line(reason, 400) for reason in unknown),
+        unknown=tuple(safe_line(reason, 400) for reason in unknown),
         checked=looked.present + len(looked.missing),
     )

@@ -21,15 +21,21 @@ from pipelines.audit.ranges import NoRangesError, open_ranged
 from pipelines.core.console import say
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.files import sha256_of
-from pipelines.core.hosttext import line
-from pipelines.plan.prebuilt.candidates import Offer, obtain_offer, offers_of
+from pipelines.core.hosttext import safe_line
+from pipelines.plan.prebuilt.candidates import Offer, list_wheel_offers, obtain_offer
 from pipelines.toolchain.lock import Cache
-from pipelines.toolchain.sources import index_url, session
-from pipelines.wheels.exports.cache import CacheEntry, entries
+from pipelines.toolchain.sources import index_url, system_trust_session
+from pipelines.wheels.exports.cache import CacheEntry, list_cache_entries
 from pipelines.wheels.exports.reader import read_archive, read_folder
-from pipelines.wheels.exports.stored import LOCK, cached, is_torch_wheel, of_wheel, torch_table
+from pipelines.wheels.exports.stored import (
+    LOCK,
+    find_cached_exports,
+    is_torch_wheel,
+    torch_table,
+    wheel_exports,
+)
 from pipelines.wheels.exports.table import ExportTable
-from pipelines.wheels.libraries import Library, is_torch_dll, providers
+from pipelines.wheels.libraries import Library, is_torch_dll, library_providers
 from pipelines.wheels.tags import parsed_name
 
 _VERSION = re.compile(r"^__version__ = '([\w.+-]{1,60})'$", re.MULTILINE)
@@ -39,7 +45,7 @@ _LARGEST, _TORCHS = 128 << 20, 4 << 30
 _HINT = "Example: --torch 2.8.0, or the path of a torch wheel or directory."
 
 
-def of_torch(requested: str, cache: Cache, *, python: str = "") -> ExportTable:
+def torch_exports(requested: str, cache: Cache, *, python: str = "") -> ExportTable:
     """The exports of a torch release (``2.8.0``, ``2.8.0+cu128``), wheel or directory.
 
     ``python`` (``3.11``, ``3.13t``) chooses among the wheels of a release; without it a cached one
@@ -51,18 +57,18 @@ def of_torch(requested: str, cache: Cache, *, python: str = "") -> ExportTable:
         return _read_torch_folder(path, cache.root)
     if path.suffix == ".whl" or path.is_file():
         if not path.is_file():
-            raise ConfigError(f"--torch {line(requested, 200)}: no such file", hint=_HINT)
-        entry = of_wheel(path, sha256_of(path), cache, is_torch_dll)
+            raise ConfigError(f"--torch {safe_line(requested, 200)}: no such file", hint=_HINT)
+        entry = wheel_exports(path, sha256_of(path), cache, is_torch_dll)
         if not is_torch_wheel(entry.head.file):
             raise ConfigError(
-                f"--torch {line(entry.head.file, 200)}: not a torch wheel", hint=_HINT
+                f"--torch {safe_line(entry.head.file, 200)}: not a torch wheel", hint=_HINT
             )
         return torch_table(entry)
     try:
         version = Version(requested)
     except InvalidVersion:
         raise ConfigError(
-            f"--torch {line(requested, 200)}: not a torch version, wheel or directory",
+            f"--torch {safe_line(requested, 200)}: not a torch version, wheel or directory",
             hint=_HINT,
         ) from None
     return torch_table(_find_torch_exports(version, cache, python))
@@ -74,14 +80,14 @@ def _read_torch_folder(folder: Path, root: Path) -> ExportTable:
         if (lib / "c10.dll").is_file():
             break
     else:
-        raise ConfigError(f"--torch {line(folder, 200)}: no c10.dll there", hint=_HINT)
+        raise ConfigError(f"--torch {safe_line(folder, 200)}: no c10.dll there", hint=_HINT)
     try:
         match = _VERSION.search((lib.parent / "version.py").read_text("utf-8", "replace")[:4096])
     except OSError:
         match = None
     entry = read_folder(lib, match[1] if match else "", is_torch_dll, root)
     title = f"torch {entry.head.version} " if entry.head.version else "torch "
-    return ExportTable(f"{title}in {line(folder, 120)}", entry.path, "")
+    return ExportTable(f"{title}in {safe_line(folder, 120)}", entry.path, "")
 
 
 def _find_torch_exports(version: Version, cache: Cache, python: str) -> CacheEntry:
@@ -129,7 +135,7 @@ def _find_torch_exports(version: Version, cache: Cache, python: str) -> CacheEnt
 def _named_entries(cache: Cache) -> list[CacheEntry]:
     """Cache entries listed by the user's index or the lock, with --offline by any index."""
     own = {_index_mark(), LOCK}
-    cached = entries(cache.root)
+    cached = list_cache_entries(cache.root)
     return [
         entry
         for entry in cached
@@ -178,7 +184,7 @@ def _fetch_project_offers(project: str, cache: Cache) -> list[Offer]:
             f"the exports of {project} are not cached, and --offline forbids fetching them",
             hint="Omit --offline once, or name a wheel or a directory.",
         )
-    return [offer for offer in offers_of(index_url(), project) if parsed_name(offer.file)]
+    return [offer for offer in list_wheel_offers(index_url(), project) if parsed_name(offer.file)]
 
 
 def _of_offer(offer: Offer, cache: Cache, needed: Callable[[str], bool]) -> CacheEntry:
@@ -192,7 +198,7 @@ def _of_offer(offer: Offer, cache: Cache, needed: Callable[[str], bool]) -> Cach
     # The cache entry may stem from another name, against which it was checked then.
     if (file := entry.head.file) != offer.file and parsed_name(file) != parsed_name(offer.file):
         raise LockError(
-            f"{offer.file}: its index states the sha256 of {line(file, 200)}",
+            f"{offer.file}: its index states the sha256 of {safe_line(file, 200)}",
             hint="Report it to the index's maintainer, or name the file itself.",
         )
     return entry.listed(cache.root, offer.file, _index_mark())
@@ -201,7 +207,7 @@ def _of_offer(offer: Offer, cache: Cache, needed: Callable[[str], bool]) -> Cach
 def _read_offer_exports(
     offer: Offer, sha256: str, cache: Cache, needed: Callable[[str], bool]
 ) -> CacheEntry:
-    entry, more = cached(cache, sha256, needed)
+    entry, more = find_cached_exports(cache, sha256, needed)
     if entry is not None:
         return entry
     path = cache.place(offer.file, sha256)
@@ -209,7 +215,7 @@ def _read_offer_exports(
         say(f"Fetching the exports of {offer.file}", "dim")
         try:
             with (
-                session() as client,
+                system_trust_session() as client,
                 open_ranged(client, offer.place.partition("#")[0]) as part,
                 zipfile.ZipFile(part) as archive,
             ):
@@ -226,20 +232,20 @@ def _read_offer_exports(
             path = obtain_offer(offer, cache)
         except (zipfile.BadZipFile, OSError, ValueError) as error:
             raise LockError(
-                f"{offer.file} cannot be fetched: {line(str(error), 200)}",
+                f"{offer.file} cannot be fetched: {safe_line(str(error), 200)}",
                 hint="Try again, or download it yourself and name the file.",
             ) from None
-    return of_wheel(path, sha256, cache, needed)
+    return wheel_exports(path, sha256, cache, needed)
 
 
-def of_cuda(libraries: Iterable[str], cuda: str, cache: Cache) -> tuple[ExportTable, ...]:
+def cuda_exports(libraries: Iterable[str], cuda: str, cache: Cache) -> tuple[ExportTable, ...]:
     """The newest of each DLL from NVIDIA's wheels for the CUDA major version ``cuda``.
 
     Within a major version they only gain symbols. Raises :class:`LockError`.
     """
     rows: dict[str, Library] = {}
     for library in libraries:
-        for row in providers(library):
+        for row in library_providers(library):
             if row.cuda == cuda:
                 rows[row.project] = row
     return tuple(_newest(row, {*libraries}, cache) for row in rows.values())
@@ -275,7 +281,8 @@ class _Brings:
 
     def __call__(self, library: str) -> bool:
         return any(
-            row.project == self._project and row.cuda == self._cuda for row in providers(library)
+            row.project == self._project and row.cuda == self._cuda
+            for row in library_providers(library)
         )
 
     def is_of(self, file: str) -> bool:
@@ -287,12 +294,12 @@ class _Brings:
         return name.is_for("win_amd64") and (right or str(name.version.major) == self._cuda)
 
 
-def of_msvc_runtime(cache: Cache) -> ExportTable:
+def msvc_runtime_exports(cache: Cache) -> ExportTable:
     """The exports of the pinned C++ runtime; raises :class:`LockError`."""
     tool_id = next(id_ for id_, tool in cache.lock.tools.items() if tool.name == _MSVC)
     tool = cache.lock.tool(tool_id)
-    entry, _ = cached(cache, tool.sha256, _accept_any_library)
-    entry = entry or of_wheel(cache.fetch(tool_id), tool.sha256, cache, _accept_any_library)
+    entry, _ = find_cached_exports(cache, tool.sha256, _accept_any_library)
+    entry = entry or wheel_exports(cache.fetch(tool_id), tool.sha256, cache, _accept_any_library)
     return ExportTable(f"MSVC's runtime {tool.version}", entry.path, tool.sha256, _of_msvc)
 
 

@@ -20,7 +20,7 @@ from pipelines.audit.listing import Listing
 from pipelines.core.files import write_atomic
 from pipelines.core.finding import LEVELS, Finding, Level
 from pipelines.reports.findings import MARKS
-from pipelines.reports.html import filled
+from pipelines.reports.html import render_template
 
 _TONES = {"error": "failed", "warning": "untested", "unknown": "idle", "ok": "passed"}
 _PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
@@ -90,7 +90,9 @@ class Row:
         )
 
 
-def write(path: Path, examined: Sequence[WheelReport], listings: Sequence[Listing] = ()) -> int:
+def write_wheels_page(
+    path: Path, examined: Sequence[WheelReport], listings: Sequence[Listing] = ()
+) -> int:
     """Write the page atomically and return its size in bytes; ``StorageError`` if that fails."""
     data = render(examined, listings).encode()
     write_atomic(path, data)
@@ -106,7 +108,7 @@ def render(
     kinds = _card_columns(examined)
     tally = Counter(wheel.worst for wheel in examined)
     rows = [_wheel_table_row(wheel, kinds, crowd=len(examined) > _CROWD) for wheel in examined]
-    return filled(
+    return render_template(
         "wheels.html.j2",
         "report.css",
         "wheels.css",

@@ -11,8 +11,8 @@ import re
 from typing import TYPE_CHECKING
 
 from pipelines.core.errors import LockError
-from pipelines.core.hosttext import line
-from pipelines.toolchain.sources import LIMIT, pieces
+from pipelines.core.hosttext import safe_line
+from pipelines.toolchain.sources import LIMIT, iter_response_body
 from pipelines.wheels.unpacking import SpentError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class RangedFile(io.RawIOBase):
             got = self._answered(first, last)
         # An OSError as well, which zipfile would take for a damaged file.
         except RequestException as error:
-            raise self._false(line(str(error), 200)) from None
+            raise self._false(safe_line(str(error), 200)) from None
         self.fetched += len(got)
         if len(got) != last - first + 1:
             raise self._false(f"received {len(got)} bytes instead of bytes {first} to {last}")
@@ -107,7 +107,8 @@ class RangedFile(io.RawIOBase):
             match = _RANGE.fullmatch(header)
             if not match or (int(match[1]), int(match[2])) != (first, last):
                 raise self._false(
-                    f"the response to a request for bytes {first} to {last} is '{line(header, 80)}'"
+                    f"the response to a request for bytes {first} to {last} is "
+                    f"'{safe_line(header, 80)}'"
                 )
             etag = answer.headers.get("ETag") or answer.headers.get("Last-Modified", "")
             mark = f"{match[3]} {etag}"
@@ -115,14 +116,14 @@ class RangedFile(io.RawIOBase):
                 raise self._false("the file changed during the download")
             self._mark, self.size = mark, int(match[3])
             got = bytearray()
-            for chunk in pieces(answer):
+            for chunk in iter_response_body(answer):
                 got += chunk
                 if len(got) > last - first + 1:
                     break
             return bytes(got)
 
     def _false(self, why: str) -> LockError:
-        where = line(self._url.partition("?")[0], 200)
+        where = safe_line(self._url.partition("?")[0], 200)
         return LockError(f"{where}: {why}", hint="Download the wheel, and name the file.")
 
 

@@ -16,10 +16,10 @@ from pipelines.audit.ranges import NoRangesError, RangedFile
 from pipelines.core import units
 from pipelines.core.errors import LockError
 from pipelines.core.files import disk_errors
-from pipelines.core.hosttext import line, shown_url
+from pipelines.core.hosttext import safe_line, shown_url
 from pipelines.plan.prebuilt.candidates import Offer
-from pipelines.toolchain.sources import session
-from pipelines.wheels.metadata import Depth, Limits, WheelFacts, inspect, inspect_file
+from pipelines.toolchain.sources import system_trust_session
+from pipelines.wheels.metadata import Depth, Limits, WheelFacts, inspect_file, inspect_wheel
 from pipelines.wheels.unpacking import UNREADABLE, SpentError
 
 _BLOCK = 256 << 10  # bytes of one request
@@ -31,7 +31,7 @@ def read_remote(offer: Offer, most: int) -> WheelFacts:
     """Fetch at most ``most`` bytes; :class:`LockError` for what may be the server's fault."""
     if plain_name(offer.file) is None:
         raise LockError("its name is not that of a wheel", hint=_HINT)
-    with TemporaryDirectory(prefix="wcw-survey-") as room, session() as client:
+    with TemporaryDirectory(prefix="wcw-survey-") as room, system_trust_session() as client:
         try:
             raw = RangedFile(client, offer.place.partition("#")[0], most)
             if not offer.size or raw.size == offer.size:
@@ -42,9 +42,9 @@ def read_remote(offer: Offer, most: int) -> WheelFacts:
         except NoRangesError:
             why = "its server does not support range requests"
         except SpentError:
-            why = f"more than {units.size(most)} would be needed for its directory alone"
+            why = f"more than {units.format_size(most)} would be needed for its directory alone"
         except UNREADABLE as error:
-            why = f"it cannot be read in parts: {line(error, 200)}"
+            why = f"it cannot be read in parts: {safe_line(error, 200)}"
     raise LockError(f"{shown_url(offer.place)}: {why}", hint=_HINT)
 
 
@@ -58,7 +58,7 @@ def _inspect_remote_wheel(raw: RangedFile, path: Path, most: int) -> WheelFacts:
         with disk_errors(path.parent), path.open("wb") as out:
             while piece := raw.read():
                 out.write(piece)
-        return inspect(path)
+        return inspect_wheel(path)
     finally:  # whatever was found in it
         raw.most += _END
         if _read_wheel_end(raw) != end:

@@ -17,7 +17,7 @@ from pipelines.core import units
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import disk_errors, write_atomic
 from pipelines.core.finding import LEVELS, Finding, Level
-from pipelines.core.hosttext import line, shown_url
+from pipelines.core.hosttext import safe_line, shown_url
 from pipelines.toolchain.lock import Cache, load_lock
 
 _BEGIN = b'{"file":'  # of each line in a survey's file
@@ -25,7 +25,7 @@ _BEGIN = b'{"file":'  # of each line in a survey's file
 Key = tuple[str, str, str]
 
 
-def listed(
+def list_survey_wheels(
     words: Iterable[str], python: str, most: int | None, report: Callable[[Listing], object]
 ) -> tuple[list[Input], list[Finding]]:
     """The wheels that sources have, and a finding for each source that could not be read."""
@@ -34,7 +34,7 @@ def listed(
     cache = Cache(load_lock())
     for word in words:
         path = Path(word).expanduser()
-        for text in words_of(path) if path.suffix != ".whl" and path.is_file() else [word]:
+        for text in read_list_file(path) if path.suffix != ".whl" and path.is_file() else [word]:
             try:
                 items += resolve_inputs(
                     [text], cache, python=python, most=most, report=report, download=False
@@ -46,13 +46,13 @@ def listed(
     return list(dict.fromkeys(items)), notes
 
 
-def words_of(path: Path) -> list[str]:
+def read_list_file(path: Path) -> list[str]:
     """The lines of a text file, without comments."""
     try:
         rows = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"{path}: {line(error, 200)}", hint="Name a text file with one entry per line."
+            f"{path}: {safe_line(error, 200)}", hint="Name a text file with one entry per line."
         ) from None
     return [text for row in rows if (text := row.strip()) and not text.startswith("#")]
 
@@ -66,7 +66,7 @@ def is_out(one: Input | WheelReport, out: Iterable[str]) -> bool:
     )
 
 
-def read_file(path: Path) -> list[WheelReport]:
+def read_survey_file(path: Path) -> list[WheelReport]:
     """The wheels in a survey's file; a last line that was not written whole is left out."""
     with suppress(OSError, ValidationError):
         *rows, rest = path.read_bytes().split(b"\n")
@@ -77,14 +77,14 @@ def read_file(path: Path) -> list[WheelReport]:
     )
 
 
-def begin(path: Path) -> dict[Key, WheelReport]:
+def start_survey(path: Path) -> dict[Key, WheelReport]:
     """Begin a survey's file, or continue it: the wheels in it that could be read."""
-    done = [one for one in read_file(path) if is_read(one)] if path.exists() else []
+    done = [one for one in read_survey_file(path) if is_read(one)] if path.exists() else []
     write_atomic(path, "".join(f"{one.model_dump_json()}\n" for one in done).encode())
     return {(one.place, one.file, digest): one for one in done for digest in (one.sha256, "")}
 
 
-def append(path: Path, one: WheelReport) -> None:
+def append_report(path: Path, one: WheelReport) -> None:
     """Add a wheel to a survey's file."""
     with disk_errors(path.parent), path.open("a", encoding="utf-8") as file:
         file.write(f"{one.model_dump_json()}\n")
@@ -95,7 +95,7 @@ def is_read(one: WheelReport) -> bool:
     return not any(found.failed and found.id in ("readable", "taken") for found in one.findings)
 
 
-def changes(
+def survey_changes(
     now: Iterable[WheelReport], earlier: Iterable[WheelReport], *, complete: bool
 ) -> Iterator[Finding]:
     """What is different; without ``complete`` a missing wheel may just not have been listed."""
@@ -131,7 +131,7 @@ def _compare_wheel_reports(old: WheelReport, new: WheelReport) -> Iterator[Findi
             )
 
 
-def sentence(one: WheelReport) -> str:
+def issue_sentence(one: WheelReport) -> str:
     """What an issue report needs; empty if nothing is wrong."""
     wrong = [
         f"{found.label}: {found.text}" + (f" ({found.hint})" if found.hint else "")
@@ -140,7 +140,7 @@ def sentence(one: WheelReport) -> str:
     ]
     if not wrong:
         return ""
-    read = units.size(one.fetched) if one.partial else "all"
+    read = units.format_size(one.fetched) if one.partial else "all"
     digest = f"{'stated ' * one.partial}sha256 {one.sha256 or 'unknown'}"
     return (
         f"{one.file} ({digest}) from {one.place}: {'; '.join(wrong)}. "

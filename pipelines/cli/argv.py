@@ -15,7 +15,7 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import nearest
+from pipelines.core.model import suggest_nearest
 
 #: Of invoke itself: who types them would have it done for real if they were passed over.
 _REFUSED = ("--dry", "-R")
@@ -30,7 +30,9 @@ _OTHERWISE = {
 Contexts = Mapping[str, ParserContext]
 
 
-def normalised(words: Sequence[str], program: ParserContext, commands: Contexts) -> list[str]:
+def normalize_command_line(
+    words: Sequence[str], program: ParserContext, commands: Contexts
+) -> list[str]:
     """The line as ``--help``, or as above; :class:`ConfigError` for a word that means nothing.
 
     ``program`` has the flags that may stand anywhere. A word whose kind is a list stands for all
@@ -183,7 +185,7 @@ class _Reader:
         known = sorted({*self._part.context.flags, *self._program.context.flags})
         theirs = ", ".join(name for name, one in self._commands.items() if flag in one.flags)
         longer = [one for one in known if flag.startswith(f"{one}-")]  # --cuda-version
-        near = nearest(flag, longer or known, _MEANT)
+        near = suggest_nearest(flag, longer or known, _MEANT)
         hint = f"It is a flag of: {theirs}. " if theirs else near
         name = self._part.name
         raise ConfigError(
@@ -193,7 +195,7 @@ class _Reader:
 
     def _refuse_word(self, word: str) -> Never:
         self._refuse_value(word)
-        near = nearest(word, [*self._commands], _MEANT)
+        near = suggest_nearest(word, [*self._commands], _MEANT)
         if word in _OTHERWISE:
             near = _MEANT.format(_OTHERWISE[word])
         if group := [name for name in self._commands if name.startswith(f"{word}.")]:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 )
 def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False) -> None:
     """Sign the provenance of a run's wheels: in-toto, SLSA, DSSE."""
-    from pipelines.core.console import answer, say
-    from pipelines.core.paths import home
+    from pipelines.core.console import print_json, say
+    from pipelines.core.paths import project_dir
     from pipelines.plan.config.model import load_config
     from pipelines.publish.provenance import attesting
     from pipelines.publish.provenance.signing import load_private
@@ -39,9 +39,9 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
             "openssl genpkey -algorithm ed25519 -out key.pem",
         )
     path = Path(named).expanduser()
-    path = path if key else home() / path
+    path = path if key else project_dir() / path
     wheels = _wheels_to_attest(subject)
-    signer = load_private(path, attesting.passphrase(path, settings.passphrase_env))
+    signer = load_private(path, attesting.passphrase_reader(path, settings.passphrase_env))
     keyid = signer.public_key.keyid
     made = []
     with tempfile.TemporaryDirectory(prefix="wcw-attest-") as room:
@@ -49,10 +49,10 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
             run.require_sealed_by(settings.trust)
             data = require_manifest(run)
             checked = check_copy(wheel, Path(room))
-            made.append((wheel, attesting.attest(checked, data, run.path, signer)))
+            made.append((wheel, attesting.attest_wheel(checked, data, run.path, signer)))
     if json:
         rows = [{"wheel": str(wheel), "envelope": str(path)} for wheel, path in made]
-        answer({"schema": 1, "keyid": keyid, "signed": rows})
+        print_json({"schema": 1, "keyid": keyid, "signed": rows})
         return
     for _wheel, path in made:
         say(f"{path}  signed by {keyid[:16]} ({signer.public_key.scheme})", style="green")
@@ -60,13 +60,13 @@ def attest(_: Flags, subject: str, *, key: str | None = None, json: bool = False
 
 def _wheels_to_attest(subject: str) -> list[tuple[Run, Path]]:
     """The wheels of runs, or the one that is named, each with its run."""
-    from pipelines.cli.find import find
+    from pipelines.cli.find import find_runs
 
     path = Path(subject).expanduser()
     named = path.suffix == ".whl"
     found = [
         (run, wheel)
-        for run in find(str(path.absolute().parent.parent) if named else subject)
+        for run in find_runs(str(path.absolute().parent.parent) if named else subject)
         for wheel in sorted((run.path / "wheels").glob("*.whl"))
         if not named or wheel.name == path.name
     ]

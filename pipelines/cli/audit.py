@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from pipelines.cli.command import command
-from pipelines.cli.options import Flags, amount, target, whole
+from pipelines.cli.options import (
+    Flags,
+    parse_output_path,
+    parse_positive_number,
+    parse_whole_number,
+)
 from pipelines.core.errors import AuditError, ConfigError
 
 
@@ -50,19 +55,19 @@ def audit(
     Exits with status 9 if something is wrong with one of them, or a question has no answer.
     """
     from pipelines.audit import show
-    from pipelines.audit.cards import named
+    from pipelines.audit.cards import parse_gpu_option
     from pipelines.audit.examination import AuditOptions, examine_all
     from pipelines.audit.inputs import resolve_inputs
     from pipelines.audit.listing import Listing
     from pipelines.audit.load_checks import references_to
-    from pipelines.core.console import answer, say
+    from pipelines.core.console import print_json, say
     from pipelines.plan.config.model import load_config
     from pipelines.toolchain.lock import Cache, load_lock
 
-    cards = tuple(map(named, _split_flag_values("gpu", gpu)))
-    count, limit = whole("most", most), amount("seconds", "60", seconds)
+    cards = tuple(map(parse_gpu_option, _split_flag_values("gpu", gpu)))
+    count, limit = parse_whole_number("most", most), parse_positive_number("seconds", "60", seconds)
     torches = _split_flag_values("torch", torch)
-    report, page = target("junit", junit), target("html", html)
+    report, page = parse_output_path("junit", junit), parse_output_path("html", html)
     offline = bool(flags.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
     if count is not None and count < 1:
@@ -73,7 +78,7 @@ def audit(
         """At once: what is fetched may be gigabytes."""
         listings.append(listing)
         if not json:
-            show.listed(listing)
+            show.print_listing(listing)
 
     python = flags.get("python") or ""
     named_all = [wheel, *(also or ())]
@@ -83,13 +88,13 @@ def audit(
     with show.progress(len(taken)) as step:
         examined = examine_all(taken, options, step, seconds=limit)
     if json:
-        answer(show.payload(examined, listings))
+        print_json(show.json_payload(examined, listings))
     else:
         show.show(examined)
     if report:
-        show.junit(report, examined)
+        show.write_audit_junit(report, examined)
     if page:
-        from pipelines.audit.page import write
+        from pipelines.audit.page import write_wheels_page
 
-        say(f"{page}  {write(page, examined, listings):,} bytes", style="bold")
+        say(f"{page}  {write_wheels_page(page, examined, listings):,} bytes", style="bold")
     return AuditError.exit_code if any(wheel.failed for wheel in examined) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
-from pipelines.cli.options import amount
+from pipelines.cli.options import parse_positive_number
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -23,15 +23,15 @@ _DAYS = 14.0
 )
 def cache(line: Line, *, prune: bool = False, days: str | None = None, json: bool = False) -> None:
     """Show what is cached for the next commands; --prune frees space."""
-    from pipelines.core.console import answer
+    from pipelines.core.console import print_json
     from pipelines.core.errors import ConfigError
     from pipelines.stages import kept
 
-    old = amount("days", "14", days) or _DAYS
+    old = parse_positive_number("days", "14", days) or _DAYS
     if json and prune:
         raise ConfigError("--json only shows the cache", hint="Leave out --prune, or --json.")
     if json:
-        answer(kept.as_json(line))
+        print_json(kept.as_json(line))
     elif prune:
         kept.prune(line, old)
     else:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from pipelines.cli.lines import Tell, held, hold, native_facts, request_of, settings_of
+from pipelines.cli.lines import (
+    Tell,
+    effective_settings,
+    held_matrix,
+    hold_matrix,
+    native_facts,
+    request_of,
+)
 from pipelines.cli.options import Flags
 from pipelines.core.errors import ConfigError
 
@@ -25,10 +32,10 @@ def open_matrix(flags: Flags) -> Matrix:
     out with the reason; :class:`ConfigError` if nothing remains, or ``--select`` names such a cell.
     """
     from pipelines.plan.matrix.cells import patterns_of
-    from pipelines.plan.matrix.plan import planned
+    from pipelines.plan.matrix.plan import plan_matrix
     from pipelines.stages.matrix import Cell, Matrix
 
-    if (opened := held()) is not None:
+    if (opened := held_matrix()) is not None:
         return opened
     request, shared = request_of(flags)
     if request.share or request.objects:
@@ -36,8 +43,8 @@ def open_matrix(flags: Flags) -> Matrix:
             "--shard and --objects are for one wheel, and --select is for several",
             hint="Use --shards N with --select, or name the one cell by its axes.",
         )
-    settings = settings_of(shared, request.axes.get("host"))
-    plan = planned(
+    settings = effective_settings(shared, request.axes.get("host"))
+    plan = plan_matrix(
         settings,
         request,
         select=shared.select,
@@ -69,19 +76,19 @@ def open_matrix(flags: Flags) -> Matrix:
             )
     matrix = Matrix(cells, left_out, request.minutes)
     matrix.announce()
-    return hold(matrix)
+    return hold_matrix(matrix)
 
 
 def _open_cell_line(
     settings: Config, request: Request, row: Row, sessions: dict[tuple[str, str], LiveSession]
 ) -> Line:
     from pipelines.hosts.live import LiveSession
-    from pipelines.plan.matrix.buildplan import resolve
+    from pipelines.plan.matrix.buildplan import resolve_build_plan
     from pipelines.stages.line import Line
 
     same = (row.target.host, row.target.python)  # what decides which Python is talked to
     shared = sessions.get(same)
-    plan = resolve(
+    plan = resolve_build_plan(
         settings,
         request.of(row.target),
         host=shared.host if shared else None,

@@ -16,7 +16,7 @@ from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
 from invoke.tasks import Task
 
-from pipelines.cli.options import LETTERS, Flags, arguments
+from pipelines.cli.options import LETTERS, Flags, shared_flag_arguments
 
 _JSON = "print one JSON object, and nothing else"
 
@@ -64,11 +64,11 @@ def command(
     def made(run: Callable[..., int | None]) -> Command:
         @functools.wraps(run)
         def body(_: Context, *, flags: Flags = MappingProxyType({}), **own: Any) -> None:
-            from pipelines.core.console import answering
+            from pipelines.core.console import reserve_stdout
 
             # What a program reads stands alone on standard output.
             answers = own.get("json") or own.get("format", "table") != "table"
-            with answering() if answers else contextlib.nullcontext():
+            with reserve_stdout() if answers else contextlib.nullcontext():
                 code = _on_line(run, flags, own, shared) if on_line else run(flags, **own)
             if code:
                 raise Exit(code=code)
@@ -90,7 +90,7 @@ def command(
             run=run,
             task=made,
             shared=frozenset(shared),
-            arguments=(*arguments(shared, several=several), *own),
+            arguments=(*shared_flag_arguments(shared, several=several), *own),
             on_line=on_line,
             alone=alone,
         )

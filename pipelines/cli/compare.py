@@ -13,15 +13,15 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
 
     The runs are named as for :func:`find`, each a single one.
     """
-    from pipelines.cli.find import find
-    from pipelines.core.console import answer, console
+    from pipelines.cli.find import find_runs
+    from pipelines.core.console import console, print_json
     from pipelines.core.errors import ConfigError
     from pipelines.reports import terminal
-    from pipelines.reports.compare import compare as compared
-    from pipelines.reports.compare import payload
+    from pipelines.reports.compare import compare_runs as compared
+    from pipelines.reports.compare import comparison_payload
     from pipelines.reports.load import load_view
 
-    found = [find(name) for name in (before, after)]
+    found = [find_runs(name) for name in (before, after)]
     for name, runs in zip((before, after), found, strict=True):
         if len(runs) != 1:
             last = ", ".join(run.id for run in runs[-_NAMED:])
@@ -31,9 +31,9 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
             )
     seen = compared(load_view(found[0][0]), load_view(found[1][0]))
     if as_json:
-        answer(payload(seen))
+        print_json(comparison_payload(seen))
     else:
-        console.print(terminal.comparison(seen))
+        console.print(terminal.render_comparison(seen))
     return seen.exit_code
 
 

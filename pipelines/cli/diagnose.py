@@ -19,29 +19,29 @@ def diagnose(_: Flags, log: str, *, json: bool = False, report: str = "") -> int
 
     0: the cause is certain; 16: it is likely; 17: it is not known.
     """
-    from pipelines.core.console import answer, console, say
+    from pipelines.core.console import console, print_json, say
     from pipelines.core.errors import UNKNOWN, StorageError
     from pipelines.core.files import write_atomic
     from pipelines.diagnosis import diagnose_file
-    from pipelines.diagnosis.issue import issue
-    from pipelines.diagnosis.matcher import last_lines
-    from pipelines.diagnosis.report import exit_code, payload, render
-    from pipelines.reports.failures import excerpt
+    from pipelines.diagnosis.issue import format_issue
+    from pipelines.diagnosis.matcher import last_log_lines
+    from pipelines.diagnosis.report import diagnosis_payload, exit_code, render_diagnosis
+    from pipelines.reports.failures import log_excerpt
 
     path = Path(log)
     diagnosis = diagnose_file(path)
     code = exit_code(diagnosis)
     lines: tuple[str, ...] = ()
     if report or code == UNKNOWN:  # the log is read once more for them
-        around = excerpt(path, diagnosis.cause.line) if diagnosis else None
-        lines = tuple(around.lines) if around else last_lines(path)
+        around = log_excerpt(path, diagnosis.cause.line) if diagnosis else None
+        lines = tuple(around.lines) if around else last_log_lines(path)
     if json:
-        answer(payload(diagnosis, log))
+        print_json(diagnosis_payload(diagnosis, log))
     else:
-        console.print(render(diagnosis, log, lines if code == UNKNOWN else ()))
+        console.print(render_diagnosis(diagnosis, log, lines if code == UNKNOWN else ()))
     if report:
         try:
-            write_atomic(Path(report), issue(diagnosis, lines).encode())
+            write_atomic(Path(report), format_issue(diagnosis, lines).encode())
         except OSError as error:
             hint = "Name a file that can be written with --report."
             raise StorageError(f"{report}: {error.strerror}", hint=hint) from None

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from invoke.exceptions import Exit
 
-from pipelines.cli.lines import held, run_folder
+from pipelines.cli.lines import held_matrix, run_folder
 from pipelines.core.errors import INTERRUPTED, ConfigError, PipelineError, UnexpectedError
 from pipelines.core.extras import missing_extra
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.core.paths import default_cache
 
 _log = logging.getLogger(__name__)
 _LONGEST = 200_000  # characters of a trace: that of an endless recursion has no more to tell
 
 
-def attempt(function: Callable[[], object]) -> int:
+def run_for_exit_code(function: Callable[[], object]) -> int:
     """The exit code that ``function`` ends with, once what there is to say was said."""
     try:
         function()
@@ -36,7 +36,9 @@ def attempt(function: Callable[[], object]) -> int:
         from pipelines.core.console import errors
 
         kept = (
-            " Finished work is kept; the same command continues." if run_folder() or held() else ""
+            " Finished work is kept; the same command continues."
+            if run_folder() or held_matrix()
+            else ""
         )
         errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
         return INTERRUPTED
@@ -50,14 +52,14 @@ def _of_the_user(error: Exception) -> ConfigError | None:
     if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
         return None
     return ConfigError(
-        f"'{line(str(error.filename), 60)}...' is too long for the name of a file",
+        f"'{safe_line(str(error.filename), 60)}...' is too long for the name of a file",
         hint="It is in a flag or argument of the command: correct that.",
     )
 
 
 def _fault(error: Exception) -> UnexpectedError:
     _log.info("unexpected", exc_info=error)
-    return unexpected(error)
+    return unexpected_error(error)
 
 
 def _report_error(error: PipelineError) -> int:
@@ -67,10 +69,10 @@ def _report_error(error: PipelineError) -> int:
     return error.exit_code
 
 
-def unexpected(error: Exception) -> UnexpectedError:
+def unexpected_error(error: Exception) -> UnexpectedError:
     """What is said of ``error``, whose trace is then in a file."""
     return UnexpectedError(
-        f"this should not happen: {type(error).__name__}: {line(error)}",
+        f"this should not happen: {type(error).__name__}: {safe_line(error)}",
         hint=f"This is a bug. {_write_traceback(error)}\nPlease report it as an issue of "
         "the project's repository, with that file and the command. With -v it is shown here, too.",
     )
@@ -78,7 +80,7 @@ def unexpected(error: Exception) -> UnexpectedError:
 
 def _write_traceback(error: Exception) -> str:
     """Write the trace to where it fits best, and say where."""
-    text = safe("".join(traceback.format_exception(error)), _LONGEST)
+    text = safe_text("".join(traceback.format_exception(error)), _LONGEST)
     name = f"error-{time.strftime('%Y%m%d-%H%M%S')}.txt"
     for place in (run_folder, _in_cache, lambda: Path(tempfile.gettempdir())):
         try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.paths import home
+from pipelines.core.paths import project_dir
 from pipelines.plan.config.model import load_config
 from pipelines.record.run import Run
 
 _MOST = 2000  # runs of one directory
 
 
-def find(name: str) -> list[Run]:
+def find_runs(name: str) -> list[Run]:
     """The run, or the runs in the directory, called ``name``; paths need no configuration.
 
     A name is one below ``out/``, ``latest``, the path of a run's directory, or of a directory of
@@ -25,7 +25,7 @@ def find(name: str) -> list[Run]:
     if kept:
         return [Run(one.resolve()) for one in kept[:_MOST]]
     is_path = len(path.parts) > 1
-    out = home() / load_config().out if not is_path else None
+    out = project_dir() / load_config().out if not is_path else None
     if out is not None and ((out / name).exists() or not path.exists()):
         return [Run.find(out, name)]
     why = (
@@ -43,5 +43,5 @@ def fleet_of(name: str) -> Path | None:
 
     path = Path(name).expanduser()
     if len(path.parts) == 1 and not (path / FILE).is_file():
-        path = home() / load_config().out / name
+        path = project_dir() / load_config().out / name
     return path.resolve() if (path / FILE).is_file() else None

@@ -49,7 +49,7 @@ def fleet(
     """Show the latest fleet, or give it an order: pause, drain a host, cancel a task."""
     from contextlib import closing
 
-    from pipelines.core.paths import home
+    from pipelines.core.paths import project_dir
     from pipelines.fleet.ledger import Ledger
     from pipelines.plan.config.model import load_config
 
@@ -57,7 +57,7 @@ def fleet(
     if json and order:
         raise ConfigError("--json shows a fleet", hint="Give the order on a line of its own.")
     read = _parse_fleet_order(order) if order else None
-    with closing(Ledger(_folder(home() / settings.out, name))) as ledger:
+    with closing(Ledger(_folder(project_dir() / settings.out, name))) as ledger:
         if read is not None:
             _give(ledger, *read)
         else:
@@ -133,14 +133,14 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
 
 
 def _show_fleet_state(ledger: Ledger, *, as_json: bool) -> None:
-    from pipelines.core.console import answer, console, say
-    from pipelines.fleet.history import state
-    from pipelines.fleet.terminal import render
+    from pipelines.core.console import console, print_json, say
+    from pipelines.fleet.history import fleet_state
+    from pipelines.fleet.terminal import render_fleet
 
-    now = state(ledger)
+    now = fleet_state(ledger)
     if as_json:
-        answer({"schema": 2, **now.model_dump(mode="json")})
+        print_json({"schema": 2, **now.model_dump(mode="json")})
     else:
-        console.print(render(now, console.width))
+        console.print(render_fleet(now, console.width))
         if (page := ledger.path / "report.html").is_file():
             say(str(page), style="bold")

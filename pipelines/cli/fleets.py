@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pipelines.cli.lines import request_of, settings_of
+from pipelines.cli.lines import effective_settings, request_of
 from pipelines.cli.options import Flags
 from pipelines.cli.order import Call
 from pipelines.core.errors import ConfigError
@@ -66,10 +66,10 @@ def refuse_without_fleet(calls: Sequence[Call]) -> None:
 def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.run.run_fleet`."""
     from pipelines.fleet.run import FleetRequest, run_fleet, show_fleet
-    from pipelines.plan.matrix.plan import planned
+    from pipelines.plan.matrix.plan import plan_matrix
 
     request, shared = request_of(flags)
-    settings = settings_of(shared)
+    settings = effective_settings(shared)
     asked = request.axes.get("archs") or settings.default.archs or ""
     if re.search(r"\bnative\b", asked, re.IGNORECASE):
         raise ConfigError(
@@ -79,7 +79,7 @@ def open_fleet(flags: Flags, steps: Iterable[str]) -> None:
 
     def plan(host: str, facts: HostFacts | None) -> Plan:
         here = replace(request, axes={**request.axes, "host": host})
-        return planned(settings, here, select=shared.select, facts=facts)
+        return plan_matrix(settings, here, select=shared.select, facts=facts)
 
     do = show_fleet if flags.get("dry_run") else run_fleet
     do(

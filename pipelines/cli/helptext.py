@@ -23,7 +23,7 @@ OF_PROGRAM = ("help", "version", "quiet", "verbose", "print-completion-script")
 Rows = list[tuple[str, str]]
 
 
-def of_program(commands: Mapping[str, Command]) -> str:
+def program_help(commands: Mapping[str, Command]) -> str:
     """How to call the program, its commands and its flags."""
     summaries = [(name, helpline(one.task) or "") for name, one in commands.items()]
     return "\n".join(
@@ -40,9 +40,9 @@ def of_program(commands: Mapping[str, Command]) -> str:
     )
 
 
-def of_command(name: str, command: Command) -> str:
+def command_help(name: str, command: Command) -> str:
     """What a command does, and its flags."""
-    words = words_of(command)
+    words = positional_rows(command)
     return "\n".join(
         (
             f"Usage: {' '.join(['wcw', name, *(word for word, _ in words), '[FLAGS]'])}",
@@ -69,7 +69,7 @@ def _width() -> int:
     return min(shutil.get_terminal_size().columns, _WIDEST)
 
 
-def words_of(command: Command) -> Rows:
+def positional_rows(command: Command) -> Rows:
     """The words that a command takes by their place, and what each means."""
     rows = []
     for one in command.arguments:

@@ -61,14 +61,14 @@ def remove(line: Line, *, force: bool = False) -> None:
 def _refuse_with_jobs(line: Line, verb: str, *, force: bool) -> None:
     """:class:`ConfigError` with the jobs that would end, unless that is what was asked for."""
     from pipelines.core.errors import ConfigError, HostError, PipelineError
-    from pipelines.stages.jobs import running
+    from pipelines.stages.jobs import running_jobs
 
     if force or not _lifecycle(line).address():
         return
     gpu = " --gpu" if line.plan.host.gpu_way.bridged else ""
     forced = f"invoke host {verb} --host {line.plan.host.name}{gpu} --force"
     try:
-        jobs = running(line)
+        jobs = running_jobs(line)
     except PipelineError as error:  # also of one that was made from other keys
         raise HostError(
             f"what runs there is unknown: {error.message}", hint=f"Type: {forced}"

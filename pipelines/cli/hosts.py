@@ -9,7 +9,7 @@ from pipelines.cli.options import Flags
 @command(help={"clean": "remove what no configuration uses any more"})
 def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
     """Show the hosts and what was made for them; --clean removes what is no longer used."""
-    from pipelines.core.console import answer
+    from pipelines.core.console import print_json
     from pipelines.core.errors import ConfigError
     from pipelines.plan.config.model import load_config
     from pipelines.stages import hosts as work
@@ -18,8 +18,8 @@ def hosts(_: Flags, *, clean: bool = False, json: bool = False) -> None:
     if json and clean:
         raise ConfigError("--json shows what there is", hint="Leave out --clean, or --json.")
     if json:
-        answer(work.as_json(settings))
+        print_json(work.as_json(settings))
     elif clean:
-        work.clean(settings)
+        work.remove_unowned(settings)
     else:
         work.show(settings)

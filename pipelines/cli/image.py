@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.cli.command import command
-from pipelines.cli.lines import Tell, request_of, settings_of
+from pipelines.cli.lines import Tell, effective_settings, request_of
 from pipelines.cli.options import FETCH, Flags
 from pipelines.core.errors import ConfigError
 
@@ -30,7 +30,7 @@ class _Asked:
         from pipelines.toolchain.lock import Cache, load_lock
 
         request, shared = request_of(flags)
-        self.settings = settings_of(shared)
+        self.settings = effective_settings(shared)
         self.host = request.axes.get("host")
         self.python = request.axes.get("python") or self.settings.default.python
         keys: Any = self.settings.host(self.host) if self.host else None
@@ -54,14 +54,14 @@ class _Asked:
     def users(self) -> dict[str, list[str]]:
         """Ids of images of ours on this engine -> the hosts that would use them now."""
         from pipelines.hosts.images import find
-        from pipelines.hosts.images.definitions import images
+        from pipelines.hosts.images.definitions import image_definitions
 
         found: dict[str, list[str]] = {}
         for name, host in self.settings.hosts.items():
             image, engine = getattr(host, "image", None), getattr(host, "engine", None)
-            if engine != self.engine.name or image not in images():
+            if engine != self.engine.name or image not in image_definitions():
                 continue
-            if images()[image].system != self.engine.system:
+            if image_definitions()[image].system != self.engine.system:
                 continue
             if (used := find(self.engine, image, self.python, self.cache)) is not None:
                 found.setdefault(used.id, []).append(name)
@@ -111,7 +111,7 @@ def build(
 )
 def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None = None) -> None:
     """Push an image of ours to a registry; prints its name for a host's configuration."""
-    from pipelines.core.console import bars, say
+    from pipelines.core.console import say, transfer_progress
     from pipelines.hosts import images
     from pipelines.hosts.images import lookup
 
@@ -123,8 +123,8 @@ def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None 
             hint="Type: invoke image build",
         )
     say(lookup.LICENCE[found.system], style="yellow")
-    with bars() as show:
-        reference = lookup.push(asked.engine, found, to, show)
+    with transfer_progress() as show:
+        reference = lookup.push_image(asked.engine, found, to, show)
     say(f"image: {reference}", style="green")
 
 
@@ -133,29 +133,31 @@ def list_(
     flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
 ) -> None:
     """List our images on an engine, and which hosts would use them."""
-    from pipelines.core.console import answer
+    from pipelines.core.console import print_json
 
     asked = _Asked(flags, image, engine)
     rows = _image_rows(asked)
     if json:
-        answer({"schema": 1, "engine": asked.engine.title, "images": rows})
+        print_json({"schema": 1, "engine": asked.engine.title, "images": rows})
         return
     _show_rows(asked, rows)
 
 
 def _image_rows(asked: _Asked) -> list[dict[str, Any]]:
-    from pipelines.core.hosttext import line
+    from pipelines.core.hosttext import safe_line
     from pipelines.hosts.images import lookup
     from pipelines.hosts.images import record as names
 
     rows, users = [], asked.users()
-    for one in sorted(lookup.ours(asked.engine), key=lambda one: -int(one.get("Created", 0))):
-        labels = {key: line(text) for key, text in one["Labels"].items()}
+    for one in sorted(
+        lookup.list_own_images(asked.engine), key=lambda one: -int(one.get("Created", 0))
+    ):
+        labels = {key: safe_line(text) for key, text in one["Labels"].items()}
         state = lookup.state_of(asked.engine, labels, asked.cache)
         rows.append(
             {
-                "tag": line(names.tag_of(one)),
-                "id": line(one["Id"]),
+                "tag": safe_line(names.listed_image_tag(one)),
+                "id": safe_line(one["Id"]),
                 "image": labels.get(names.IMAGE, ""),
                 "python": labels.get(names.VERSION, ""),
                 "key": labels.get(names.KEY, ""),
@@ -173,7 +175,7 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
 
     from pipelines.core.console import console, say
     from pipelines.core.tables import print_columns
-    from pipelines.core.units import size
+    from pipelines.core.units import format_size
     from pipelines.hosts.images.lookup import OLD
 
     if not rows:
@@ -182,7 +184,7 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
     lines = [
         {key: escape(row[key]) for key in ("image", "python", "base", "state")}
         | {
-            "size": size(row["bytes"]),
+            "size": format_size(row["bytes"]),
             "hosts": escape(", ".join(row["hosts"])),
             "id": escape(row["tag"] or row["id"][:19]),
         }

@@ -58,22 +58,22 @@ def init(
     """
     from pipelines.core import units
     from pipelines.core.console import say
-    from pipelines.core.hosttext import line
-    from pipelines.scaffold.choices import decide, questions
-    from pipelines.scaffold.detect import detect
-    from pipelines.scaffold.files import made
-    from pipelines.scaffold.writer import compare, write
+    from pipelines.core.hosttext import safe_line
+    from pipelines.scaffold.choices import make_choices, relevant_questions
+    from pipelines.scaffold.detect import detect_project
+    from pipelines.scaffold.files import generate_scaffold_files
+    from pipelines.scaffold.writer import compare_with_existing, write_scaffold_files
     from pipelines.toolchain.lock import load_lock
 
     root = Path(directory).expanduser().absolute()
     left_out = tuple(exclude or ())
-    project = detect(root, left_out)
+    project = detect_project(root, left_out)
     _show_detected_project(project)
     _require_buildable_project(project, without_submodules=without_submodules)
     lock = load_lock()
     values = {"name": name, "python": python, "cuda": cuda, "torch": torch, "archs": archs}
-    answers, defaults = _answers(questions(project, lock), values, yes=yes)
-    choices = decide(
+    answers, defaults = _answers(relevant_questions(project, lock), values, yes=yes)
+    choices = make_choices(
         project,
         lock,
         answers,
@@ -82,15 +82,15 @@ def init(
         defaults=defaults,
     )
     for doubt in choices.doubts:
-        say(f"note: {line(doubt, 600)}", style="yellow")
-    files = made(project, choices)
-    comparison = compare(root, files)
+        say(f"note: {safe_line(doubt, 600)}", style="yellow")
+    files = generate_scaffold_files(project, choices)
+    comparison = compare_with_existing(root, files)
     if comparison.other and not force:
         raise ConfigError(
-            f"{units.few(comparison.other)}: existing content differs; nothing was written",
+            f"{units.join_first(comparison.other)}: existing content differs; nothing was written",
             hint="Use --force to overwrite them.",
         )
-    write(root, {name: files[name] for name in (*comparison.new, *comparison.other)})
+    write_scaffold_files(root, {name: files[name] for name in (*comparison.new, *comparison.other)})
     _show_result(comparison, choices, _host_problems_by_place(files, choices, lock))
     return 0
 
@@ -147,8 +147,8 @@ def _show_detected_project(project: Project) -> None:
     """Show what was detected."""
     from pipelines.core import units
     from pipelines.core.console import console, say
-    from pipelines.core.hosttext import line
-    from pipelines.scaffold.pyproject import backend_of
+    from pipelines.core.hosttext import safe_line
+    from pipelines.scaffold.pyproject import parse_build_backend
 
     facts = project.facts
     console.print("[bold]Found[/bold]")
@@ -158,18 +158,19 @@ def _show_detected_project(project: Project) -> None:
         "package": f"{facts.name or '(no name)'} {facts.version or '(computed version)'}",
         "license": facts.license or "not detected",
         "Python": facts.requires_python or "any",
-        "built by": f"{backend_of(facts.backend)}, {project.build}, {with_torch}",
+        "built by": f"{parse_build_backend(facts.backend)}, {project.build}, {with_torch}",
         "bindings": bindings,
         "modules": ", ".join(facts.extensions) or "not detected",
-        "CUDA": f"{units.counted(len(project.units), 'unit')}: {', '.join(project.units[:4])}"
+        "CUDA": f"{units.pluralize(len(project.units), 'unit')}: {', '.join(project.units[:4])}"
         + (" ..." if len(project.units) > 4 else ""),  # noqa: PLR2004 - a line
         "files": f"{len(project.files)} ({project.by})",
     }
     for name, text in rows.items():
-        say(f"  {name:<9} {line(text, 300)}")
+        say(f"  {name:<9} {safe_line(text, 300)}")
     for fetched in facts.fetches:
         say(
-            f"note: {line(fetched, 200)}: builds have no network, so add what it fetches to the "
+            f"note: {safe_line(fetched, 200)}: builds have no network, so add what it fetches "
+            "to the "
             "source",
             style="yellow",
         )

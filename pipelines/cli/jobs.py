@@ -22,14 +22,14 @@ def jobs(
     line: Line, *, follow: str | None = None, cancel: str | None = None, json: bool = False
 ) -> None:
     """List a host's builds, which run detached; follow or end one."""
-    from pipelines.core.console import answer
+    from pipelines.core.console import print_json
     from pipelines.core.errors import ConfigError
     from pipelines.stages import jobs as stage
 
     if json:
         if cancel is not None or follow is not None:
             raise ConfigError("--json lists jobs", hint="Leave out --follow and --cancel.")
-        answer(stage.as_json(line))
+        print_json(stage.as_json(line))
         return
     if cancel is not None:
         stage.cancel(line, cancel)

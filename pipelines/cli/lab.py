@@ -38,7 +38,7 @@ def lab(
     """
     from pipelines.cli.lines import open_line
     from pipelines.core.console import say
-    from pipelines.core.paths import home
+    from pipelines.core.paths import project_dir
     from pipelines.plan.config.model import load_config
     from pipelines.recipe.suite import suite_of_given
     from pipelines.reports import lab as records
@@ -56,7 +56,7 @@ def lab(
     if (give_back and not at) or (at and any(flags.get(name) for name in _OF_HERE)):
         raise ConfigError("--give-back needs --at, and flags of a local host exclude it")
     suite_of_given(path)  # refused before a machine costs anything
-    digest, out, failed = records.digest_of(path), home() / load_config().out, None
+    digest, out, failed = records.digest_of(path), project_dir() / load_config().out, None
     with rented.given_back(give_back or ""):
         if at:
             run, failed = rented.test_there(at, wheel, path, companions, out)
@@ -67,11 +67,11 @@ def lab(
             except SmokeError as error:
                 failed = error
             run = line.run
-    record = records.of_run(run, digest)
+    record = records.lab_record_of_run(run, digest)
     if record is None:
         raise failed or SmokeError("the suite saw no GPU", hint="Type: invoke doctor --gpu")
-    moved = list(records.differences(record, records.read_records(out / "lab")[0]))
-    page = records.keep(record, out / "lab")
+    moved = list(records.lab_record_differences(record, records.read_records(out / "lab")[0]))
+    page = records.store_lab_record(record, out / "lab")
     for one in moved:
         say(f"{one.judgement}: {one.subject}: {one.before}, now {one.after}", style="yellow")
     say(f"{'passed' if record.passed else 'failed'} on {record.gpu}, {record.driver}: {page}")

@@ -42,9 +42,9 @@ class Tell:
 
     def bars(self) -> AbstractContextManager[Bars]:
         """A bar for each transfer."""
-        from pipelines.core.console import bars
+        from pipelines.core.console import transfer_progress
 
-        return bars()
+        return transfer_progress()
 
 
 def request_of(flags: Flags) -> tuple[Request, Shared]:
@@ -85,9 +85,9 @@ def _parse_axis_values(axis: str, typed: str) -> str:
 
 def _with_preset(name: str, axes: dict[str, str]) -> dict[str, str]:
     """The axes with those of ``--for``."""
-    from pipelines.plan.config.presets import applied
+    from pipelines.plan.config.presets import apply_preset
 
-    made, words = applied(name, axes)
+    made, words = apply_preset(name, axes)
     _say_once(words)
     return made
 
@@ -115,7 +115,7 @@ def _parse_object_runs(text: str | None) -> tuple[str, ...]:
     return runs
 
 
-def settings_of(shared: Shared, host: str | None = None) -> Config:
+def effective_settings(shared: Shared, host: str | None = None) -> Config:
     """``pipeline.yaml`` with the flags applied; a GPU is for the host of that name."""
     from pipelines.plan.config.model import load_config
 
@@ -126,10 +126,10 @@ def settings_of(shared: Shared, host: str | None = None) -> Config:
 
 def open_line(flags: Flags) -> Line:
     """The line of these flags: the open one, unless they request another cell or host."""
-    from pipelines.hosts.live import gpus_of
+    from pipelines.hosts.live import visible_gpu_capabilities
 
     request, shared = request_of(flags)
-    settings = settings_of(shared, request.axes.get("host"))
+    settings = effective_settings(shared, request.axes.get("host"))
     asked = request.axes.get("archs") or settings.default.archs or ""
     native = None
     if re.search(r"\bnative\b", asked, re.IGNORECASE):  # the host's own, so it is asked first
@@ -138,7 +138,7 @@ def open_line(flags: Flags) -> Line:
         first = _resolve_shared_line(
             replace(request, axes=axes), settings.model_copy(update={"default": default})
         )
-        native = gpus_of(first.session)
+        native = visible_gpu_capabilities(first.session)
     return _resolve_shared_line(request, settings, native)
 
 
@@ -147,11 +147,11 @@ def _resolve_shared_line(
 ) -> Line:
     global _line  # noqa: PLW0603
     from pipelines.hosts.live import LiveSession
-    from pipelines.plan.matrix.buildplan import resolve
+    from pipelines.plan.matrix.buildplan import resolve_build_plan
     from pipelines.stages.line import Line
 
     opened = _line.plan if _line is not None else None
-    plan = resolve(settings, request, native=native, opened=opened, events=Tell)
+    plan = resolve_build_plan(settings, request, native=native, opened=opened, events=Tell)
     if opened is not None and plan.host is not opened.host:
         tell_line()
         close_line()
@@ -162,14 +162,14 @@ def _resolve_shared_line(
 
 
 @contextmanager
-def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
+def open_separate_line(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
     """A line of its own with a host, in addition to the one that is open."""
     from pipelines.hosts.live import LiveSession
-    from pipelines.plan.matrix.buildplan import Request, resolve
+    from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
     from pipelines.stages.line import Line
 
     asked = Request(axes={"host": host} if host else {})
-    plan = resolve(settings_of(Shared(gpu=gpu), host), asked, events=Tell)
+    plan = resolve_build_plan(effective_settings(Shared(gpu=gpu), host), asked, events=Tell)
     line = Line(plan, LiveSession(plan.host))
     try:
         yield line
@@ -182,7 +182,7 @@ def run_folder() -> Path | None:
     return _line.run.path if _line is not None and _line.begun else None
 
 
-def hold(matrix: Matrix) -> Matrix:
+def hold_matrix(matrix: Matrix) -> Matrix:
     """Keep the cells of this command line instead of a line."""
     global _matrix  # noqa: PLW0603
     tell_line()
@@ -191,7 +191,7 @@ def hold(matrix: Matrix) -> Matrix:
     return matrix
 
 
-def held() -> Matrix | None:
+def held_matrix() -> Matrix | None:
     """The cells of this command line, if it has several."""
     return _matrix
 
@@ -222,7 +222,7 @@ def _terminate(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def settle() -> None:
+def register_cleanup() -> None:
     """Close what is open however this process ends."""
     _said.clear()
     atexit.register(close_line)
@@ -238,12 +238,12 @@ def native_facts(host: str | None, archs: str | None, *, gpu: bool = False) -> H
 
 def host_facts(host: str | None, *, gpu: bool) -> HostFacts:
     """The host's facts; with a GPU if requested."""
-    from pipelines.hosts.live import gpus_of
+    from pipelines.hosts.live import visible_gpu_capabilities
     from pipelines.plan.matrix.hostfacts import HostFacts
     from pipelines.stages.toolset import default_toolset
 
-    with aside(host, gpu=gpu) as line:
-        native = gpus_of(line.session)
+    with open_separate_line(host, gpu=gpu) as line:
+        native = visible_gpu_capabilities(line.session)
         msvc = default_toolset(line.session, line.plan.host)
         return HostFacts.from_session(
             line.session.facts, name=line.plan.host.name, native=native, msvc=msvc

@@ -34,7 +34,7 @@ LETTERS = {
 }
 
 
-def whole(flag: str, text: str | None) -> int | None:
+def parse_whole_number(flag: str, text: str | None) -> int | None:
     """The value of a flag that is a whole number."""
     try:
         return None if text is None else int(text)
@@ -44,7 +44,7 @@ def whole(flag: str, text: str | None) -> int | None:
         ) from None
 
 
-def amount(flag: str, such: str, text: str | None) -> float | None:
+def parse_positive_number(flag: str, such: str, text: str | None) -> float | None:
     """The value of a flag that is a number above 0."""
     if text is None:
         return None
@@ -55,7 +55,7 @@ def amount(flag: str, such: str, text: str | None) -> float | None:
     return float(text)
 
 
-def target(flag: str, text: str | None) -> Path | None:
+def parse_output_path(flag: str, text: str | None) -> Path | None:
     """Where something is to be written: refused before the work, not after it."""
     if text is None:
         return None
@@ -81,12 +81,12 @@ class Shared(Model):
     jobs: Annotated[
         int | None,
         "compile units at a time (default: the host's cores)",
-        BeforeValidator(partial(whole, "jobs")),
+        BeforeValidator(partial(parse_whole_number, "jobs")),
     ] = None
     minutes: Annotated[
         float | None,
         "end the build after so many minutes, with exit code 75; the next one continues",
-        BeforeValidator(partial(amount, "minutes", "330, five and a half hours")),
+        BeforeValidator(partial(parse_positive_number, "minutes", "330, five and a half hours")),
     ] = None
     reproducible: Annotated[bool, "build the same bytes on any host, whatever the recipe says"] = (
         False
@@ -137,7 +137,7 @@ FETCH = ("offline", "wheelhouse")
 DIVIDED = ("reproducible", "shard", "objects", "shards")
 
 
-def arguments(flags: Iterable[str], *, several: bool = False) -> list[Argument]:
+def shared_flag_arguments(flags: Iterable[str], *, several: bool = False) -> list[Argument]:
     """Shared flags as invoke's arguments; ``several``: axes may have several values."""
     return [_argument(flag, several=several) for flag in flags]
 
@@ -181,5 +181,5 @@ def program_arguments() -> list[Argument]:
             help="print what is going on; twice: in detail",
         ),
         Argument("print-completion-script", help="print a completion script for bash, zsh or fish"),
-        *arguments(LINE),
+        *shared_flag_arguments(LINE),
     ]

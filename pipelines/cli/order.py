@@ -15,7 +15,7 @@ _BUILDING = ("provision", "build", "test", "plan", "doctor")
 Call = tuple[str, dict[str, Any]]
 
 
-def complete(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
+def propagate_flags(calls: Sequence[Call], typed: Mapping[str, Any]) -> dict[str, Any]:
     """Give every command the flags that hold for it; the flags of the whole line.
 
     A command without a flag takes it from the nearest command before it that has it, then after it,
@@ -65,7 +65,7 @@ def _join_call_names(calls: Sequence[Call]) -> str:
     return ", ".join(dict.fromkeys(name for name, _ in calls))
 
 
-def refuse(calls: Sequence[Call], *, alone: Container[str]) -> None:
+def reject_conflicting_calls(calls: Sequence[Call], *, alone: Container[str]) -> None:
     """Raise :class:`ConfigError` for what does not go together; ``alone`` are commands."""
     _refuse_company(calls, alone)
     _refuse_half_dry(calls)

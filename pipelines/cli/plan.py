@@ -6,7 +6,7 @@ from json import dumps
 from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
-from pipelines.cli.lines import host_facts, request_of, settings_of
+from pipelines.cli.lines import effective_settings, host_facts, request_of
 from pipelines.cli.options import ALL, FETCH, Flags
 from pipelines.core.errors import ConfigError
 from pipelines.record.shards import shards_of
@@ -42,10 +42,10 @@ def run_plan(
 ) -> int:
     """Print the plan; 0, or 2 when no cell can be built."""
     from pipelines.plan.matrix.buildplan import jobs_asked
-    from pipelines.plan.matrix.plan import planned
+    from pipelines.plan.matrix.plan import plan_matrix
 
     format = one_format(format)
-    made = planned(settings, request, select=select, facts=facts)
+    made = plan_matrix(settings, request, select=select, facts=facts)
     if format == "table" and not select:
         made = made.led_by(request.axes, settings.default.python)
     if request.shards:
@@ -56,14 +56,14 @@ def run_plan(
 
 
 def _print_plan(made: Plan, format: str) -> None:
-    from pipelines.core.console import answer
-    from pipelines.plan.matrix.export import as_gha, as_json
+    from pipelines.core.console import print_json
+    from pipelines.plan.matrix.export import plan_as_gha_matrix, plan_as_json
     from pipelines.plan.matrix.show import print_table
 
     if format == "json":
-        answer(as_json(made))
+        print_json(plan_as_json(made))
     elif format == "gha":
-        answer(dumps(as_gha(made), separators=(",", ":")))
+        print_json(dumps(plan_as_gha_matrix(made), separators=(",", ":")))
     else:
         print_table(made)
 
@@ -92,7 +92,7 @@ def plan(
     format = one_format(format, json=json)  # before a host is asked
     request, shared = request_of(flags)
     return run_plan(
-        settings_of(shared, request.axes.get("host")),
+        effective_settings(shared, request.axes.get("host")),
         request,
         select=select,
         format=format,

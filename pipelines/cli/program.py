@@ -20,7 +20,7 @@ from invoke.program import Program
 
 from pipelines import __version__
 from pipelines.cli import helptext, host, image
-from pipelines.cli.argv import normalised
+from pipelines.cli.argv import normalize_command_line
 from pipelines.cli.attest import attest
 from pipelines.cli.audit import audit
 from pipelines.cli.build import build
@@ -29,17 +29,17 @@ from pipelines.cli.command import Command
 from pipelines.cli.compare import compare
 from pipelines.cli.diagnose import diagnose
 from pipelines.cli.doctor import doctor
-from pipelines.cli.exit import attempt
+from pipelines.cli.exit import run_for_exit_code
 from pipelines.cli.fleet import fleet
 from pipelines.cli.fleets import open_fleet, refuse_with_fleet, refuse_without_fleet
 from pipelines.cli.hosts import hosts
 from pipelines.cli.init import init
 from pipelines.cli.jobs import jobs
 from pipelines.cli.lab import lab
-from pipelines.cli.lines import close_line, require_cells, settle, tell_line
+from pipelines.cli.lines import close_line, register_cleanup, require_cells, tell_line
 from pipelines.cli.lock import lock
 from pipelines.cli.options import EVERYWHERE, LINE, program_arguments
-from pipelines.cli.order import Call, complete, refuse
+from pipelines.cli.order import Call, propagate_flags, reject_conflicting_calls
 from pipelines.cli.plan import plan
 from pipelines.cli.provision import provision
 from pipelines.cli.publish import publish
@@ -76,7 +76,7 @@ NAMES = ("wcw", "windows-cuda-wheels")
 _INNER = ("complete", "debug", "list-depth", "list-format", "write-pyc")
 
 
-def namespace() -> Collection:
+def build_namespace() -> Collection:
     """All tasks."""
     made = Collection(*(COMMANDS[name].task for name in COMMANDS if "." not in name))
     for group, commands in _GROUPS.items():
@@ -88,7 +88,7 @@ class Wcw(Program):
     """The program ``wcw``, to which ``tasks.py`` hands invoke's command line, too."""
 
     def __init__(self) -> None:
-        super().__init__(__version__, namespace(), name=NAMES[1], binary_names=[*NAMES])
+        super().__init__(__version__, build_namespace(), name=NAMES[1], binary_names=[*NAMES])
         self.contexts = {name: one.context(name) for name, one in COMMANDS.items()}
         self.anywhere = ParserContext(args=program_arguments())
 
@@ -105,7 +105,7 @@ class Wcw(Program):
         self.config = Config(lazy=True, overrides={"tasks": {"dedupe": False}})
 
     def normalize_argv(self, argv: list[str] | None) -> None:
-        """As :func:`normalised`; of a line to complete the program has its own name."""
+        """As :func:`normalize_command_line`; of a line to complete the program has its own name."""
         super().normalize_argv(argv)
         name, *words = self.argv
         if words[:1] == ["--complete"]:
@@ -113,7 +113,7 @@ class Wcw(Program):
             typed = [shlex.quote(word) if word else word for word in words[3:]]
             words = ["--complete", "--", NAMES[0], *typed]
         else:
-            words = normalised(words, self.anywhere, self.contexts)
+            words = normalize_command_line(words, self.anywhere, self.contexts)
         self.argv = [name, *words]
 
     def parse_core(self, argv: list[str] | None) -> None:
@@ -141,13 +141,13 @@ class Wcw(Program):
 
     def print_help(self) -> None:
         """The commands and the flags of the program."""
-        print(helptext.of_program(COMMANDS))
+        print(helptext.program_help(COMMANDS))
 
     list_tasks = print_help
 
     def print_task_help(self, name: str) -> None:
         """What a command does, and its flags."""
-        print(helptext.of_command(name, COMMANDS[name]))
+        print(helptext.command_help(name, COMMANDS[name]))
 
     def no_tasks_given(self) -> None:
         """Flags alone are no order."""
@@ -156,9 +156,9 @@ class Wcw(Program):
     def update_config(self, merge: bool = True) -> None:  # noqa: ARG002 - of invoke's settings
         """How much is printed, which is all that there is to set."""
         if verbosity := self.args.verbose.value:
-            from pipelines.core.logs import configure
+            from pipelines.core.logs import configure_logging
 
-            configure(verbosity)
+            configure_logging(verbosity)
         if self.args.quiet.value:
             from pipelines.core.console import console
 
@@ -167,14 +167,14 @@ class Wcw(Program):
     def execute(self) -> None:
         """Do the order; invoke itself would give an interrupt another exit code."""
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        raise Exit(code=attempt(self._do))
+        raise Exit(code=run_for_exit_code(self._do))
 
     def order(self) -> tuple[list[Call], dict[str, Any]]:
         """The commands of the line with the flags that hold for each, and those of the line."""
         calls = [(str(one.name), one.as_kwargs) for one in self.tasks]
         typed = {flag: one.value for flag in LINE if (one := self.args[flag]).value}
-        line = complete(calls, typed)
-        refuse(calls, alone={name for name, one in COMMANDS.items() if one.alone})
+        line = propagate_flags(calls, typed)
+        reject_conflicting_calls(calls, alone={name for name, one in COMMANDS.items() if one.alone})
         if line.get("fleet"):
             refuse_with_fleet(calls)
         else:
@@ -194,7 +194,7 @@ class Wcw(Program):
         finally:
             tell_line()
         require_cells()
-        if lost := output.lost():
+        if lost := output.stdout_error():
             _tell_lost(lost, fatal=any({"json", "format"} & flags.keys() for _, flags in calls))
 
 
@@ -207,12 +207,12 @@ def _task_arguments(
     return {**own, "flags": {**line, **shared} if command.on_line else shared}
 
 
-def run(words: Sequence[str]) -> int:
+def run_command_line(words: Sequence[str]) -> int:
     """Do what a command line says; the exit code. What was opened for it is closed again."""
-    settle()
+    register_cleanup()
     called.commands_are(COMMANDS)
-    code = attempt(lambda: Wcw().run([NAMES[0], *words]))
-    closed = attempt(close_line)
+    code = run_for_exit_code(lambda: Wcw().run([NAMES[0], *words]))
+    closed = run_for_exit_code(close_line)
     return code or closed
 
 

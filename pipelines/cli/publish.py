@@ -62,25 +62,25 @@ def publish(
     written or another publish is running: then nothing was changed. With --check it exits with 9
     for other bytes, with 11 for what is not served, with 5 without an answer.
     """
-    from pipelines.cli.find import find
-    from pipelines.core.console import answer, say
-    from pipelines.core.hosttext import line
+    from pipelines.cli.find import find_runs
+    from pipelines.core.console import print_json, say
+    from pipelines.core.hosttext import safe_line
     from pipelines.plan.config.model import load_config
     from pipelines.publish.index.catalogue import ADDRESS
-    from pipelines.publish.index.outside import look
+    from pipelines.publish.index.outside import inspect_published_index
     from pipelines.publish.index.publishing import Order
-    from pipelines.publish.index.publishing import publish as do
+    from pipelines.publish.index.publishing import publish_wheels as do
     from pipelines.publish.index.releases import Release
     from pipelines.publish.index.store import Store
-    from pipelines.publish.offers import offers_of
+    from pipelines.publish.offers import collect_offers
     from pipelines.publish.shown import rebuilt_of
 
     if check and not (to or runs):
-        seen = look(check)
+        seen = inspect_published_index(check)
         if json:
             problems = [problem._asdict() for problem in seen.problems]
             counts = {"listed": dict(seen.listed), "fetched": dict(seen.fetched)}
-            answer({"schema": 1, "check": check, **counts, "problems": problems})
+            print_json({"schema": 1, "check": check, **counts, "problems": problems})
         seen.require()
         for agent, many in seen.fetched.items():
             say(f"{agent}: {many} pages and files, all as in the catalogue", "green")
@@ -101,7 +101,7 @@ def publish(
     )
     _require_valid_usage(
         re.fullmatch(ADDRESS, tracks or "") is not None,
-        f"--tracks {line(tracks or '', 200)}: not the address of an index",
+        f"--tracks {safe_line(tracks or '', 200)}: not the address of an index",
         "Such as https://example.org/simple/, with / at its end.",
     )
     _require_valid_usage(
@@ -109,17 +109,17 @@ def publish(
         "--pages goes with --to github:...: a release has files, but no pages",
         "Name a directory that GitHub Pages or another server serves.",
     )
-    found = [run for name in runs or () for run in find(name)]
+    found = [run for name in runs or () for run in find_runs(name)]
     trusted = [*load_config().provenance.trust, *map(_validate_trust_key, trust or ())]
     with tempfile.TemporaryDirectory(prefix="wcw-publish-") as room:
         order = Order(
-            offers=offers_of(
+            offers=collect_offers(
                 found, Path(room), untested=untested, preview=preview, trusted=trusted
             ),
             rebuilt=[rebuilt_of(run) for run in found if run.facts().rebuilds],
             variants=not no_variants,
             yank=yank or "",
-            because=line(because or "", 300),
+            because=safe_line(because or "", 300),
             tracks=tracks,
             unlock=unlock,
             trusted=trusted,
@@ -127,7 +127,7 @@ def publish(
         store, release = Store(pages or to), Release(to) if pages else None
         done = do(store, order, release=release, say=_tell_wheel, dry_run=dry_run)
     if json:
-        answer(
+        print_json(
             {
                 "schema": 1,
                 "to": to,
@@ -157,29 +157,29 @@ def _validate_trust_key(text: str) -> str:
 def _tell_wheel(wheel: Wheel) -> None:
     from pipelines.core import units
     from pipelines.core.console import say
-    from pipelines.core.hosttext import safe
+    from pipelines.core.hosttext import safe_text
     from pipelines.publish.index.rows import smoke_words
 
-    say(safe(wheel.file))
+    say(safe_text(wheel.file))
     style = "yellow" if wheel.smoke.verdict == "untested" else "dim"
-    say(f"  {units.size(wheel.size)}, {safe(smoke_words(wheel))}", style)
+    say(f"  {units.format_size(wheel.size)}, {safe_text(smoke_words(wheel))}", style)
 
 
 def _report_published(done: Done, *, dry_run: bool) -> None:
     from pipelines.core import units
     from pipelines.core.console import say
-    from pipelines.publish.index.pages import views
+    from pipelines.publish.index.pages import index_views
 
     would = "would be " if dry_run else ""
     if dry_run:
         for one in done.fresh:
             _tell_wheel(one)
     say(
-        f"{units.counted(len(done.fresh), 'wheel')} {would}published, "
+        f"{units.pluralize(len(done.fresh), 'wheel')} {would}published, "
         f"{len(done.catalogue.wheels)} in all; "
-        f"{units.counted(len(done.pages), 'page')} {would}written",
+        f"{units.pluralize(len(done.pages), 'page')} {would}written",
         "green",
     )
     if done.catalogue.preview:
         say("It is a preview: every page says so, and no installer chooses its wheels.", "yellow")
-    say(f"Indexes in it: {', '.join(f'{place}/' for place in sorted(views(done.catalogue)))}")
+    say(f"Indexes in it: {', '.join(f'{place}/' for place in sorted(index_views(done.catalogue)))}")

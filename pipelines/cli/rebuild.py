@@ -12,15 +12,15 @@ from pipelines.cli.options import AXIS_FLAGS, FETCH, Flags
 )
 def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
     """Rebuild a published wheel from scratch, and say whether it has the same bytes."""
-    from pipelines.cli.lines import open_line, request_of, settings_of
-    from pipelines.core.console import answer
+    from pipelines.cli.lines import effective_settings, open_line, request_of
+    from pipelines.core.console import print_json
     from pipelines.plan.matrix.buildplan import open_cache
     from pipelines.publish.rebuild.address import published_at
     from pipelines.publish.rebuild.published import read_published
-    from pipelines.publish.rebuild.run import as_json, run_rebuild
+    from pipelines.publish.rebuild.run import rebuild_verdict_json, run_rebuild
 
     if "://" in subject:
-        cache = open_cache(settings_of(request_of(flags)[1]))
+        cache = open_cache(effective_settings(request_of(flags)[1]))
         published = published_at(subject, cache)
     else:
         published = read_published(subject)
@@ -31,4 +31,4 @@ def rebuild(flags: Flags, subject: str, *, json: bool = False) -> None:
         run_rebuild(line, published)
     finally:
         if json and line.begun:
-            answer(as_json(line.run))
+            print_json(rebuild_verdict_json(line.run))

@@ -17,19 +17,19 @@ def run_report(names: Sequence[str]) -> Path:
     which are damaged. ``summary.md`` comes with it. Raises :class:`ConfigError` for what is not a
     run, ``StorageError`` if the page cannot be written.
     """
-    from pipelines.cli.find import find, fleet_of
+    from pipelines.cli.find import find_runs, fleet_of
     from pipelines.core.console import console, say
     from pipelines.reports import terminal
     from pipelines.reports.load import load_any, load_view
-    from pipelines.reports.write import tell_github, write
+    from pipelines.reports.write import tell_github, write_summary_pages
     from pipelines.stages.manifest import write_manifest
 
     if len(names) == 1 and (fleet := fleet_of(names[0])) is not None:
         return report_fleet(fleet)
-    runs = [run for name in (names or ["latest"]) for run in find(name)]
+    runs = [run for name in (names or ["latest"]) for run in find_runs(name)]
     views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
     folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
-    page = write(views, folder)
+    page = write_summary_pages(views, folder)
     console.print(terminal.render(views))
     tell_github(views)
     if len(runs) == 1:  # last: it refuses a wheel that is no longer the one that was audited
@@ -47,7 +47,7 @@ def report_fleet(folder: Path) -> Path:
     from pipelines.fleet.ledger import Ledger
 
     with closing(Ledger(folder)) as ledger:
-        page = report.write(ledger)
+        page = report.write_fleet_report(ledger)
     say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
     return page
 

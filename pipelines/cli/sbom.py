@@ -14,12 +14,12 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     Exits with status 9 for a wheel without one, or with one that is not valid.
     """
     from pipelines.audit.inputs import resolve_inputs
-    from pipelines.core.console import answer
+    from pipelines.core.console import print_json
     from pipelines.core.extras import require_extra
     from pipelines.plan.config.model import load_config
     from pipelines.publish.provenance import show
     from pipelines.toolchain.lock import Cache, load_lock
-    from pipelines.wheels.metadata import inspect
+    from pipelines.wheels.metadata import inspect_wheel
     from pipelines.wheels.sboms import all_of
 
     require_extra("sbom")
@@ -30,12 +30,12 @@ def sbom(flags: Flags, wheel: str, *, json: bool = False) -> int | None:
     (one,) = taken
     if one.path is None:
         raise AuditError(f"{one.file}: {one.problem}")
-    facts = inspect(one.path)
+    facts = inspect_wheel(one.path)
     if one.sha256 and facts.sha256 != one.sha256:
         raise AuditError(f"{one.file} has sha256 {facts.sha256}, and {one.sha256} is stated")
     found = all_of(facts)
     if json:
-        answer(show.as_json(facts, found))
+        print_json(show.as_json(facts, found))
     else:
         show.show(facts, found)
     good = (

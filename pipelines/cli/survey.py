@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.cli.command import command
-from pipelines.cli.options import Flags, amount, target, whole
+from pipelines.cli.options import (
+    Flags,
+    parse_output_path,
+    parse_positive_number,
+    parse_whole_number,
+)
 from pipelines.core.errors import AuditError, ConfigError
 
 
@@ -48,28 +53,28 @@ def survey(
     from pipelines.audit.findings import WheelReport
     from pipelines.audit.listing import Listing
     from pipelines.core import units
-    from pipelines.core.console import answer, console, say
+    from pipelines.core.console import console, print_json, say
     from pipelines.core.files import write_atomic
-    from pipelines.reports.findings import table
+    from pipelines.reports.findings import findings_table
 
-    bound = int((amount("megabytes", "10", megabytes) or 10) * 1_000_000)
-    count = whole("most", most)
+    bound = int((parse_positive_number("megabytes", "10", megabytes) or 10) * 1_000_000)
+    count = parse_whole_number("most", most)
     if count is not None and count < 1:
         raise ConfigError(f"--most {most}: expected 1 or more", hint="Name 1.")
-    results, place = target("to", to), target("html", html)
-    out = survey.words_of(Path(without)) if without else []
-    earlier = survey.read_file(Path(since)) if since else []
-    known = survey.begin(results) if results else {}
+    results, place = parse_output_path("to", to), parse_output_path("html", html)
+    out = survey.read_list_file(Path(without)) if without else []
+    earlier = survey.read_survey_file(Path(since)) if since else []
+    known = survey.start_survey(results) if results else {}
     listings: list[Listing] = []
     words, python = [source, *(also or ())], flags.get("python") or ""
-    listed, notes = survey.listed(words, python, count, listings.append)
+    listed, notes = survey.list_survey_wheels(words, python, count, listings.append)
     items = [item for item in listed if not survey.is_out(item, out)]
     left = [one for one in items if (one.place, one.file, one.sha256) not in known]
     with show.progress(len(left)) as step:
 
         def keep(one: WheelReport) -> None:
             if results:
-                survey.append(results, one)
+                survey.append_report(results, one)
             step(one)
 
         read = iter(examine_all(left, AuditOptions(most=bound), keep, workers=6))  # most wait
@@ -78,22 +83,22 @@ def survey(
     if since:
         complete = not notes and all(listing.complete for listing in listings)
         kept = [one for one in earlier if not survey.is_out(one, out)]
-        notes += survey.changes(wheels, kept, complete=complete)
+        notes += survey.survey_changes(wheels, kept, complete=complete)
     summary = (
-        f"{units.counted(len(wheels), 'wheel')}, {len(listed) - len(items)} left out on request; "
-        f"{units.size(sum(wheel.fetched for wheel in wheels))} of "
-        f"{units.size(sum(wheel.size for wheel in wheels))} fetched"
+        f"{units.pluralize(len(wheels), 'wheel')}, {len(listed) - len(items)} left out on request; "
+        f"{units.format_size(sum(wheel.fetched for wheel in wheels))} of "
+        f"{units.format_size(sum(wheel.size for wheel in wheels))} fetched"
     )
     if json:
         rows = [one.model_dump(mode="json") for one in notes]
-        answer(show.payload(wheels, listings) | {"notes": rows, "summary": summary})
+        print_json(show.json_payload(wheels, listings) | {"notes": rows, "summary": summary})
     else:
         for listing in listings:
             say(listing.summary, style="dim")
         show.show(wheels)
-        console.print(table(notes))
+        console.print(findings_table(notes))
         say(summary, style="bold")
     if place and wheels:
-        more = page.Survey(summary, tuple(notes), tuple(map(survey.sentence, wheels)))
+        more = page.Survey(summary, tuple(notes), tuple(map(survey.issue_sentence, wheels)))
         write_atomic(place, page.render(wheels, listings, more).encode())
     return AuditError.exit_code if unread else None

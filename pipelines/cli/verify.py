@@ -53,11 +53,11 @@ def verify(
     Exits with status 9 if something is wrong or no signature was checked, with 3 if the lock has
     other files today.
     """
-    from pipelines.core.console import answer
+    from pipelines.core.console import print_json
     from pipelines.publish.provenance.policy import read_requirements
     from pipelines.publish.provenance.signing import load_public
-    from pipelines.publish.provenance.verifying import find
-    from pipelines.publish.provenance.verifying import verify as look
+    from pipelines.publish.provenance.verifying import find_provenance
+    from pipelines.publish.provenance.verifying import verify_provenance as look
     from pipelines.toolchain.lock import load_lock
 
     enough = _parse_accept_flag(accept)
@@ -67,13 +67,13 @@ def verify(
         raise ConfigError(
             f"{missing}: expected a file, found {actual}", hint="Name one that is here."
         )
-    statement = named[0] if named else find(file)
+    statement = named[0] if named else find_provenance(file)
     paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]
     requirements = read_requirements(require or ())
     found = look(file, statement, keys, load_lock(), requirements).accepting(enough)
     if json:
-        answer({"schema": 1, **found.model_dump(mode="json"), "exit": found.code})
+        print_json({"schema": 1, **found.model_dump(mode="json"), "exit": found.code})
     else:
         _show_verification(found)
     return found.code
@@ -82,11 +82,11 @@ def verify(
 def _show_verification(found: Verified) -> None:
     """A line a check, what differs below it."""
     from pipelines.core.console import console, say
-    from pipelines.reports.findings import table
+    from pipelines.reports.findings import findings_table
 
     say(found.wheel, style="bold")
     say(f"sha256 {found.sha256}\nby {found.provenance}", style="dim")
-    console.print(table(found.findings, values=20))
+    console.print(findings_table(found.findings, values=20))
     if found.code:
         say("It is not verified.", style="bold red")
     elif any(one.id == "signature" and one.level != "ok" for one in found.findings):

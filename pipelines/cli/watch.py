@@ -8,8 +8,8 @@ from json import dumps
 from typing import TYPE_CHECKING
 
 from pipelines.cli.command import command
-from pipelines.cli.lines import request_of, settings_of
-from pipelines.cli.options import Flags, target, whole
+from pipelines.cli.lines import effective_settings, request_of
+from pipelines.cli.options import Flags, parse_output_path, parse_whole_number
 from pipelines.cli.plan import one_format
 from pipelines.core.errors import ConfigError
 
@@ -55,20 +55,25 @@ def watch(
     Prints the cells to build, each with the reason, and what leads to no cell. Exits with status 3
     if a page cannot be read or lies: then it is unknown whether anything is new.
     """
-    from pipelines.core.console import answer
+    from pipelines.core.console import print_json
     from pipelines.plan.matrix.cells import patterns_of
     from pipelines.plan.matrix.export import GHA_MOST
     from pipelines.publish.watch import held, show
-    from pipelines.publish.watch.cells import ahead
-    from pipelines.publish.watch.look import look
-    from pipelines.publish.watch.orders import as_gha, bounded, judged, pinned
-    from pipelines.publish.watch.pins import pins as pins_of
+    from pipelines.publish.watch.cells import index_ahead_findings
+    from pipelines.publish.watch.look import read_all_releases
+    from pipelines.publish.watch.orders import (
+        gha_strategy_matrix,
+        judge_cells,
+        limit_cells_to_build,
+        mark_pinned_cells,
+    )
+    from pipelines.publish.watch.pins import make_torch_pins as pins_of
     from pipelines.publish.watch.released import MOST, TORCH_BUILDS
     from pipelines.recipe.load import load_recipe, load_versions
     from pipelines.toolchain.lock import load_lock
 
     format = one_format(format, json=json)
-    bound, asked_before = whole("most", most), whole("turn", turn) or 0
+    bound, asked_before = parse_whole_number("most", most), parse_whole_number("turn", turn) or 0
     bound = MOST if bound is None else bound
     if not 1 <= bound <= GHA_MOST:
         raise ConfigError(
@@ -76,34 +81,34 @@ def watch(
         )
     if asked_before < 0:
         raise ConfigError(f"--turn {turn}: expected 0 or more", hint="Such as the number of a run.")
-    file = target("pins", pins)
+    file = parse_output_path("pins", pins)
     request, shared = request_of(flags)
     if archs:
         request = replace(request, axes={**request.axes, "archs": archs})
-    settings = settings_of(shared, request.axes.get("host"))
+    settings = effective_settings(shared, request.axes.get("host"))
     catalogue = held.catalogue_of(index)
     names = _recipes(patterns_of(recipe or ""), catalogue)
     recipes = [load_recipe(name) for name in names]
     lock = load_lock()
-    out = look({name: load_versions(name) for name in names}, lock, pre=pre)
+    out = read_all_releases({name: load_versions(name) for name in names}, lock, pre=pre)
     found = [_compared(each, out, catalogue, request, settings) for each in recipes]
-    orders = [judged(one, _plan(one, request, settings)) for one in found]
-    notes = [*out.notes, *ahead(catalogue, out.torches)]
+    orders = [judge_cells(one, _plan(one, request, settings)) for one in found]
+    notes = [*out.notes, *index_ahead_findings(catalogue, out.torches)]
     notes += [note for one in found for note in one.notes]
     if file is not None:
         unpinned = [one for order in orders for one in order.of("pin") if one.missing == ("torch",)]
         targets = [one.target for one in unpinned]
         made = pins_of(lock, out.torches, targets, home=TORCH_BUILDS)
         made.write(file)
-        orders = pinned(orders, made.ids)
+        orders = mark_pinned_cells(orders, made.ids)
         notes += made.notes
-    orders = bounded(orders, bound, asked_before)
+    orders = limit_cells_to_build(orders, bound, asked_before)
     if format == "json":
         document = show.as_json(index, catalogue.generation, out.torches, orders, notes)
-        answer(document | {"matrix": as_gha(orders, archs or "")})
+        print_json(document | {"matrix": gha_strategy_matrix(orders, archs or "")})
         return
     if format == "gha":
-        answer(dumps(as_gha(orders, archs or ""), separators=(",", ":")))
+        print_json(dumps(gha_strategy_matrix(orders, archs or ""), separators=(",", ":")))
     show.show(orders, notes)
 
 
@@ -129,18 +134,20 @@ def _compared(
 ) -> Watched:
     from pipelines.plan.matrix.buildplan import archs_asked
     from pipelines.plan.matrix.cells import patterns_of
-    from pipelines.publish.watch.cells import Watched, compare
-    from pipelines.publish.watch.released import TORCHES, choose, note
+    from pipelines.publish.watch.cells import Watched, compare_recipe
+    from pipelines.publish.watch.released import TORCHES, choose_torch_releases, release_warning
 
     axes = request.axes
     if not recipe.is_wheel or recipe.strategy in ("skip", "prebuilt"):
         says = f"no wheel of {recipe.name} is built here"
-        return Watched(recipe, (), 0, 0, (note("not-built", recipe.name, says, recipe.skip),))
+        return Watched(
+            recipe, (), 0, 0, (release_warning("not-built", recipe.name, says, recipe.skip),)
+        )
     if recipe.name in out.yanked:
         return Watched(recipe, (), 0, 0, ())
     asked = patterns_of(axes.get("torch", ""))
-    torches, left = choose(recipe, out.torches, asked, TORCHES)
-    return compare(
+    torches, left = choose_torch_releases(recipe, out.torches, asked, TORCHES)
+    return compare_recipe(
         recipe,
         out.torches,
         torches,
@@ -155,7 +162,7 @@ def _compared(
 
 def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
     """The plan of the cells that are wanted; ``None`` without any."""
-    from pipelines.plan.matrix.plan import planned
+    from pipelines.plan.matrix.plan import plan_matrix
 
     if not watched.cells:
         return None
@@ -166,4 +173,4 @@ def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
         if any(values):
             axes[axis] = ",".join(values)
     select = ",".join(one.name for one in watched.cells)
-    return planned(settings, replace(request, axes=axes), select=select)
+    return plan_matrix(settings, replace(request, axes=axes), select=select)

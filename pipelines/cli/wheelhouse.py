@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 )
 def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None) -> None:
     """Collect all that a build needs in a directory, for a machine without a network."""
-    from pipelines.core.console import bars, say
+    from pipelines.core.console import say, transfer_progress
     from pipelines.core.errors import ConfigError, StorageError
     from pipelines.recipe.origin import FileSource, GitSource
     from pipelines.recipe.sourcetree import fetch_file
@@ -45,11 +45,11 @@ def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None)
             hint="Name a writable directory.",
         ) from None
     tools = [*plan.host.tools, *(tool for wanted in plan.wanted for tool in wanted.uploads)]
-    with bars() as show:
+    with transfer_progress() as show:
         fresh = house.gather_files(cache, tools, place, show)
         if isinstance(recipe.source, FileSource):
             path = fetch_file(recipe.source, recipe, cache, show)
-            fresh += house.put(path, recipe.source.sha256, place)
+            fresh += house.copy_if_changed(path, recipe.source.sha256, place)
     fresh += house.gather_controller(place, controller_python)
     size = sum(path.stat().st_size for path in place.iterdir()) >> 20
     say(f"{place}: {fresh} new files, {size} MiB in total", style="green")

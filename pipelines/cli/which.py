@@ -43,10 +43,10 @@ def which(
     It runs the same file that the index serves. Exits with status 9 where nothing fits and nothing
     loads.
     """
-    from pipelines.core.console import answer
-    from pipelines.core.hosttext import block, line
+    from pipelines.core.console import print_json
+    from pipelines.core.hosttext import safe_block, safe_line
     from pipelines.publish.which.children import run_child
-    from pipelines.publish.which.joining import WHICH, joined
+    from pipelines.publish.which.joining import WHICH, build_which_script
 
     python = str(Path(python).expanduser()) if python else sys.executable
     said = {"--index": index, "--package": package, "--for": for_}
@@ -56,28 +56,28 @@ def which(
     mark = secrets.token_hex(16)
     with tempfile.TemporaryDirectory() as room:
         file = Path(room) / WHICH
-        file.write_bytes(joined())
+        file.write_bytes(build_which_script())
         ended = run_child(
             [python, str(file), "--mark", mark, *flags], _SECONDS, most=_MOST, apart=True
         )
-    if said_besides := block(ended.errors, 4000):
+    if said_besides := safe_block(ended.errors, 4000):
         print(said_besides, file=sys.stderr)
     *rows, last = ended.output.splitlines() or [""]
     if ended.code not in (0, 9) or last != mark:
         raise ConfigError(
-            f"{line(python, 300)} gave no answer: "
-            + line(ended.why or f"it exited with {ended.code}", 300),
+            f"{safe_line(python, 300)} gave no answer: "
+            + safe_line(ended.why or f"it exited with {ended.code}", 300),
             hint="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
     if json:
         try:
-            answer(loads("\n".join(rows)))
+            print_json(loads("\n".join(rows)))
         except (ValueError, RecursionError):
             raise ConfigError(
-                f"{line(python, 300)} gave an answer that is not JSON",
+                f"{safe_line(python, 300)} gave an answer that is not JSON",
                 hint="Something in that Python prints, too: type the same without --json.",
             ) from None
     else:
         for row in rows:
-            print(block(row, 100_000))
+            print(safe_block(row, 100_000))
     return ended.code

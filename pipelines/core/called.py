@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipelines.core.paths import DOCUMENTS
-from pipelines.core.shell import command_line
+from pipelines.core.shell import format_command_line
 
 _PAGE = re.compile(r"(?<![\w./])docs/[\w/-]+\.md")
 _typed = ""
@@ -26,14 +26,14 @@ def started_as(program: str) -> None:
     global _typed  # noqa: PLW0603
     path = Path(program)
     if path.name == "__main__.py":
-        _typed = command_line([sys.executable, "-m", "pipelines"])
+        _typed = format_command_line([sys.executable, "-m", "pipelines"])
     elif shutil.which(path.name):
         _typed = path.name if path.name != "invoke" else ""  # its own --help is not ours
     elif program == "invoke":  # make's, which is not on PATH
         _typed = "./wcw"
     else:
         short = os.path.normpath(program)
-        _typed = command_line([short if os.sep in short else f".{os.sep}{short}"])
+        _typed = format_command_line([short if os.sep in short else f".{os.sep}{short}"])
 
 
 def commands_are(names: Iterable[str]) -> None:

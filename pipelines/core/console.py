@@ -30,8 +30,8 @@ from rich.text import Text
 from pipelines.core import github
 from pipelines.core.called import with_pages
 from pipelines.core.errors import PipelineError
-from pipelines.core.hosttext import redact, redact_all, safe
-from pipelines.core.observer import observer
+from pipelines.core.hosttext import redact, redact_all, safe_text
+from pipelines.core.observer import current_observer
 from pipelines.core.tables import Trimming, between_words
 
 
@@ -40,13 +40,13 @@ class _Ours(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """Print here, or through the job's observer."""
-        one = observer()
+        one = current_observer()
         (super().print if one is None else one.console.print)(*objects, **options)
 
     @property
     def is_terminal(self) -> bool:
         """Whether it is watched live, which one of several runs is not."""
-        return observer() is None and super().is_terminal
+        return current_observer() is None and super().is_terminal
 
 
 console = _Ours(highlight=False, soft_wrap=True)
@@ -59,8 +59,8 @@ _answers: TextIO | None = None
 
 
 @contextmanager
-def answering() -> Iterator[None]:
-    """Within it :func:`answer` alone writes to standard output; what else is said is on stderr."""
+def reserve_stdout() -> Iterator[None]:
+    """Within it :func:`print_json` alone writes to stdout; all other messages go to stderr."""
     global _answers  # noqa: PLW0603
     before = _answers
     _answers = before or sys.stdout
@@ -71,7 +71,7 @@ def answering() -> Iterator[None]:
         _answers = before
 
 
-def answer(data: Any) -> None:
+def print_json(data: Any) -> None:
     """Print ``data`` as JSON, in ASCII; known secrets are blanked. Text is JSON already."""
     text = redact(data) if isinstance(data, str) else _format_json(redact_all(data))
     stream = _answers or sys.stdout
@@ -101,22 +101,22 @@ def in_words(text: str, where: Console) -> str:
 
 def host_line(text: str) -> None:
     """Print one line that a host said."""
-    console.print(f"[dim]│[/dim] {escape(safe(text))}")
+    console.print(f"[dim]│[/dim] {escape(safe_text(text))}")
 
 
 @contextmanager
-def fold(title: str) -> Iterator[None]:
+def log_group(title: str) -> Iterator[None]:
     """A headline; in GitHub's logs a group that can be folded."""
-    grouped = github.in_ci and observer() is None
+    grouped = github.in_ci and current_observer() is None
     if grouped:
-        github.tell(f"::group::{safe(title).replace(chr(10), ' ')}")
+        github.write_command(f"::group::{safe_text(title).replace(chr(10), ' ')}")
     else:
-        console.print(f"[bold]{escape(safe(title))}[/bold]")
+        console.print(f"[bold]{escape(safe_text(title))}[/bold]")
     try:
         yield
     finally:
         if grouped:
-            github.tell("::endgroup::")
+            github.write_command("::endgroup::")
 
 
 def bytes_progress() -> Progress:
@@ -134,14 +134,14 @@ def bytes_progress() -> Progress:
 
 
 @contextmanager
-def bars() -> Iterator[Callable[[str, int, int], None]]:
+def transfer_progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each transfer: call it with what it is, bytes done, bytes in all (0: unknown)."""
     tasks: dict[str, TaskID] = {}
     with bytes_progress() as progress:
 
         def update(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = progress.add_task(safe(what, 40), total=total or None)
+                tasks[what] = progress.add_task(safe_text(what, 40), total=total or None)
             progress.update(tasks[what], completed=done, total=total or None)
 
         yield update
@@ -170,11 +170,11 @@ def print_error(error: PipelineError) -> None:
     """What failed, why, and what to do next; to stderr and, in CI, as an annotation."""
     # Every line but the first is marked: lines of a host's log are in it, and one that begins
     # with "::" would be a command to GitHub's runner.
-    lines = [safe(line) for line in with_pages(error.message).splitlines()]
+    lines = [safe_text(line) for line in with_pages(error.message).splitlines()]
     message = in_words(f"{error.label}: " + "\n│ ".join(lines), errors)
     errors.print(f"[bold red]{error.label}:[/bold red]{escape(message[len(error.label) + 1 :])}")
     if error.hint:
-        hint = "\n│ ".join(safe(line) for line in with_pages(error.hint).splitlines())
+        hint = "\n│ ".join(safe_text(line) for line in with_pages(error.hint).splitlines())
         errors.print(f"[yellow]→[/yellow]{escape(in_words(f'→ {hint}', errors)[1:])}")
-    if github.in_ci and observer() is None:
-        github.tell(github.command("error", "\n".join(lines), title=error.title))
+    if github.in_ci and current_observer() is None:
+        github.write_command(github.workflow_command("error", "\n".join(lines), title=error.title))

@@ -132,7 +132,7 @@ class TimeUpError(PipelineError):
         return self.title
 
 
-def named(kind: str) -> type[PipelineError]:
+def error_class(kind: str) -> type[PipelineError]:
     """The class of that name, for tables that say which error something is."""
     found: type[PipelineError] = globals()[kind]
     return found

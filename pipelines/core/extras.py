@@ -41,10 +41,12 @@ def install_extra(name: str) -> str:
             ".venv/bin/uv pip install --system-certs --python .venv/bin/python -r pyproject.toml "
             f"--extra {name}"
         )
-    return pip_install(*(f"{one.name}{_extras(one)}{one.specifier}" for one in requirements(name)))
+    return pip_install(
+        *(f"{one.name}{_extras(one)}{one.specifier}" for one in extra_requirements(name))
+    )
 
 
-def requirements(extra: str) -> Iterator[Requirement]:
+def extra_requirements(extra: str) -> Iterator[Requirement]:
     """What an extra adds to what is required anyway; a checkout need not be installed."""
     if CHECKOUT is not None:
         project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text("utf-8"))["project"]

@@ -37,7 +37,7 @@ def tree_size(path: Path) -> int:
     return size
 
 
-def hint(error: OSError, space: str = "some space") -> str:
+def disk_error_hint(error: OSError, space: str = "some space") -> str:
     """What to do about one of ``DISK_ERRNOS``, the begin of a sentence."""
     if error.errno == errno.EACCES:
         return "Check who may write there, close what has it open"
@@ -58,7 +58,7 @@ def disk_errors(
         if error.errno in DISK_ERRNOS:
             raise StorageError(
                 f"cannot write to {where}: {error.strerror}",
-                hint=f"{hint(error)}, or {otherwise}.",
+                hint=f"{disk_error_hint(error)}, or {otherwise}.",
             ) from error
         raise
 
@@ -87,14 +87,14 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def copy_atomic(source: BinaryIO, path: Path) -> None:
     """The same of what is read from ``source``; errors are those of the system."""
-    with whole(path) as part, part.open("wb") as stream:
+    with atomic_output(path) as part, part.open("wb") as stream:
         shutil.copyfileobj(source, stream, _PIECE)
         stream.flush()
         os.fsync(stream.fileno())
 
 
 @contextmanager
-def whole(path: Path, part: Path | None = None) -> Iterator[Path]:
+def atomic_output(path: Path, part: Path | None = None) -> Iterator[Path]:
     """Where to write what is renamed to ``path`` at the end, or removed after an error.
 
     The directory is made. The usual name is one for all processes, so that the next one replaces

@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model
 
-_Short = Annotated[str, AfterValidator(partial(line, limit=400))]
-_Long = Annotated[str, AfterValidator(partial(line, limit=1200))]
-_Value = Annotated[str, AfterValidator(partial(line, limit=4000))]  # C++ has such names
+_Short = Annotated[str, AfterValidator(partial(safe_line, limit=400))]
+_Long = Annotated[str, AfterValidator(partial(safe_line, limit=1200))]
+_Value = Annotated[str, AfterValidator(partial(safe_line, limit=4000))]  # C++ has such names
 _MOST = 1000  # values
 
 Level = Literal["ok", "warning", "error", "skipped", "unknown"]
@@ -73,7 +73,7 @@ class Finding(Model):
         return f"{self.actual} (expected {self.expected})" if differs else self.actual
 
 
-def failures(findings: Iterable[Finding]) -> list[str]:
+def failure_lines(findings: Iterable[Finding]) -> list[str]:
     """What is wrong, a line each."""
     return [
         f"{one.label}: found {one.text}" + (f": {one.hint}" if one.hint else "")
@@ -82,7 +82,7 @@ def failures(findings: Iterable[Finding]) -> list[str]:
     ]
 
 
-def worst(levels: Iterable[Level]) -> Level:
+def worst_level(levels: Iterable[Level]) -> Level:
     """The worst of some levels; ``unknown`` of none."""
     return min(levels, key=LEVELS.index, default="unknown")
 

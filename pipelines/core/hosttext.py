@@ -27,12 +27,12 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 _secrets: set[str] = set()
 
 
-def secret(value: str) -> str:
+def remember_secret(value: str) -> str:
     """Remember ``value`` as something that is never shown; returns it."""
     if len(value) >= 4:  # noqa: PLR2004 - shorter ones would blank half of every line
         _secrets.add(value)
         if github.in_ci:
-            github.tell(github.command("add-mask", value))
+            github.write_command(github.workflow_command("add-mask", value))
     return value
 
 
@@ -54,28 +54,28 @@ def redact_all(value: Any) -> Any:
     return value
 
 
-def safe(text: str, limit: int = 2000) -> str:
+def safe_text(text: str, limit: int = 2000) -> str:
     """One line or text of a host made harmless: no escapes, no controls, bounded, redacted."""
     text = redact(_ANSI.sub("", text).replace("\r", ""))
     text = _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", text)
     return text if len(text) <= limit else text[:limit] + " ..."
 
 
-def line(value: Any, limit: int = 300) -> str:
+def safe_line(value: Any, limit: int = 300) -> str:
     """``value`` on one line, harmless to print, of at most about ``limit`` characters."""
     if value is None:
         return ""
-    return " ".join(safe(str(value)[: 4 * limit], limit).split())
+    return " ".join(safe_text(str(value)[: 4 * limit], limit).split())
 
 
-def block(value: Any, limit: int = 4000) -> str:
+def safe_block(value: Any, limit: int = 4000) -> str:
     """``value`` with its line ends, harmless to print; its start."""
-    return "" if value is None else safe(str(value)[: 4 * limit], limit).strip("\n")
+    return "" if value is None else safe_text(str(value)[: 4 * limit], limit).strip("\n")
 
 
-def texts(values: Sequence[str], most: int = 100) -> list[str]:
+def safe_last_lines(values: Sequence[str], most: int = 100) -> list[str]:
     """The last ``most`` of ``values``, each on one line and harmless to print."""
-    return [safe(text[:2000], 400).replace("\n", " ") for text in values[-most:]]
+    return [safe_text(text[:2000], 400).replace("\n", " ") for text in values[-most:]]
 
 
 #: UTF-8 bytes a text may have in a report: logs keep their end, names and messages their start.
@@ -109,7 +109,7 @@ _NO_CHARACTER = re.compile(
 )
 
 
-def clean(text: str, limit: int = MAX_TEXT) -> str:
+def clean_xml_text(text: str, limit: int = MAX_TEXT) -> str:
     r"""``text`` as XML 1.0 may hold it, of at most ``limit`` UTF-8 bytes: the last lines of it.
 
     Escapes and control characters go, line ends become ``\n``, what is no character becomes
@@ -153,4 +153,4 @@ def shown_url(url: str) -> str:
         return "an invalid address"
     name = parts.hostname or ""
     host = f"//{f'[{name}]' if ':' in name else name}{port}" if "://" in url else ""
-    return line(f"{parts.scheme and f'{parts.scheme}:'}{host}{parts.path}", 200)
+    return safe_line(f"{parts.scheme and f'{parts.scheme}:'}{host}{parts.path}", 200)

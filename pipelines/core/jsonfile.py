@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 
 MOST = 1 << 20  # bytes of a file; a manifest has some 30 KB, and a MiB costs protobuf seconds
 _VALUES = 50_000  # that many take seconds to be compared, and a manifest has some 300
@@ -31,13 +31,13 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
-def parse(data: bytes) -> dict[str, Any]:
+def parse_json_object(data: bytes) -> dict[str, Any]:
     """The object in ``data``; ``ValueError`` says why there is none that all would read alike."""
     try:
         # As text: of bytes json would also take UTF-16 and UTF-32, which others do not.
         found = json.loads(
             data.decode(),
-            object_pairs_hook=once,
+            object_pairs_hook=reject_duplicate_keys,
             parse_constant=_reject_json_value,
             parse_float=_finite,
             parse_int=_parse_short_int,
@@ -51,24 +51,24 @@ def parse(data: bytes) -> dict[str, Any]:
         count += len(level)
         if count > _VALUES:
             raise ValueError(f"it has more than {_VALUES} values")
-        level = [inner for one in level for inner in inside(one)]
+        level = [inner for one in level for inner in child_values(one)]
     return found
 
 
-def inside(value: Any) -> Iterable[Any]:
+def child_values(value: Any) -> Iterable[Any]:
     """The values of an object or a list; none of anything else."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def differing(there: Any, here: Any) -> list[str]:
+def json_differences(there: Any, here: Any) -> list[str]:
     """Both values of what differs between two objects, a line each."""
     # As text: for Python 1 is True.
     one, other = ({k: json.dumps(v) for k, v in _flatten_json(value)} for value in (there, here))
     return [
-        f"{line(name, 120)}: there {line(one.get(name, 'nothing'), 200)}, "
-        f"here {line(other.get(name, 'nothing'), 200)}"
+        f"{safe_line(name, 120)}: there {safe_line(one.get(name, 'nothing'), 200)}, "
+        f"here {safe_line(other.get(name, 'nothing'), 200)}"
         for name in {**one, **other}
         if one.get(name) != other.get(name)
     ]
@@ -100,7 +100,7 @@ def _parse_short_int(text: str) -> int:
     return int(text) if len(text) <= _DIGITS else _reject_json_value("a number of that many digits")
 
 
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object; ``ValueError`` for a name twice: readers differ in which one they take."""
     found = dict(pairs)
     if len(found) != len(pairs):

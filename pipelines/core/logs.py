@@ -1,9 +1,9 @@
 """What goes on, for who wants to watch: with ``-v`` the steps, with ``-vv`` every remote call.
 
 Each module has a logger of its own, as usual (``logging.getLogger(__name__)``), and nothing is
-shown unless :func:`configure` is asked to. Messages name functions, hosts, files and times, never
-arguments; what they quote of a host or an error is made harmless, and loses every known secret,
-before it reaches any handler of ours.
+shown unless :func:`configure_logging` is asked to. Messages name functions, hosts, files and times,
+never arguments; what they quote of a host or an error is made harmless, and loses every known
+secret, before it reaches any handler of ours.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 
 ROOT = "pipelines"
 _LIMIT = 2000  # characters of a message
@@ -32,15 +32,15 @@ class Redacting(logging.Filter):
             said = record.getMessage()
         except (TypeError, ValueError):  # wrong arguments, which are then left out
             said = str(record.msg)
-        record.msg, record.args = line(said, _LIMIT), None
+        record.msg, record.args = safe_line(said, _LIMIT), None
         if record.exc_info:
             text = logging.Formatter().formatException(record.exc_info)
-            record.exc_text = textwrap.indent(safe(text, 4 * _LIMIT), "    ")
+            record.exc_text = textwrap.indent(safe_text(text, 4 * _LIMIT), "    ")
         record.stack_info = None
         return True
 
 
-def configure(verbosity: int) -> None:
+def configure_logging(verbosity: int) -> None:
     """Show on stderr: nothing with 0, INFO with 1, DEBUG with 2 and more; replaces what was set."""
     logger = logging.getLogger(ROOT)
     for handler in logger.handlers[:]:
@@ -57,13 +57,13 @@ def configure(verbosity: int) -> None:
     logger.addHandler(handler)
 
 
-def detailed() -> bool:
+def is_verbose() -> bool:
     """Whether ``-v`` was said: what is as it should be is then listed one by one."""
     return logging.getLogger(ROOT).isEnabledFor(logging.INFO)
 
 
 @contextmanager
-def timed(log: logging.Logger, level: int, what: str, *args: object) -> Iterator[None]:
+def log_duration(log: logging.Logger, level: int, what: str, *args: object) -> Iterator[None]:
     """Log ``what % args`` with the seconds that the block took, and what kind of error ended it."""
     began = time.perf_counter()
     ended = ""

@@ -57,7 +57,7 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-def today() -> datetime.date:
+def current_date() -> datetime.date:
     """By this machine's clock."""
     return datetime.datetime.now(datetime.UTC).date()
 
@@ -72,7 +72,7 @@ class Dated(Model):
     @property
     def old(self) -> bool:
         """Whether that was more than 90 days ago."""
-        return (today() - self.date).days > FRESH
+        return (current_date() - self.date).days > FRESH
 
 
 _KEYS = "expected keys and values, found something else, or nothing"
@@ -110,7 +110,7 @@ def _pattern_descriptions() -> dict[str, str]:
     return {row["pattern"]: row["expected"] for row in rows}
 
 
-def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
+def format_validation_error(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     """One line a problem: file, key, what was expected, what was found.
 
     ``model`` is what the file was to be: of an unknown key the nearest one that it has is said.
@@ -125,7 +125,7 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
         context = problem.get("ctx", {})
         if plain := _PLAIN.get(kind):
             name = names[-1] if names else ""
-            near = _ELSEWHERE.get(name) or nearest(name, known)
+            near = _ELSEWHERE.get(name) or suggest_nearest(name, known)
             text, found = plain.format(**context, near=near), None
         elif sentence := _SENTENCES.get(kind):
             pattern = str(context.get("pattern"))
@@ -194,35 +194,35 @@ def first_problem(error: Exception) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
-def nearest(name: str, known: Iterable[str], words: str = "; did you mean '{}'?") -> str:
+def suggest_nearest(name: str, known: Iterable[str], words: str = "; did you mean '{}'?") -> str:
     """Asks whether the nearest of the names that there are was meant; empty without one."""
     names = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), names, n=1)
     return words.format(names[near[0]]) if near else ""
 
 
-def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigError:
+def unknown_name_error(what: str, name: str, known: Iterable[str], where: str) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    hint = nearest(name, names, "Did you mean '{}'? ")
+    hint = suggest_nearest(name, names, "Did you mean '{}'? ")
     return ConfigError(
         f"unknown {what} '{name}' ({where})",
         hint=f"{hint}There are: {', '.join(names) or 'none'}.",
     )
 
 
-def read_file(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
+def read_model_file(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
     """A file as it is now; :class:`ConfigError` names the file and the wrong key."""
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as error:
-        raise ConfigError(explain(path, error, model), hint=hint) from None
+        raise ConfigError(format_validation_error(path, error, model), hint=hint) from None
 
 
-_read_once: Callable[..., Any] = functools.cache(read_file)
+_read_once: Callable[..., Any] = functools.cache(read_model_file)
 
 
 def read_data(path: Path, model: type[Data], hint: str = "Restore it from git.") -> Data:
-    """A data file of the pipeline's own, read once; raises what :func:`read_file` raises."""
+    """A data file of the pipeline's own, read once; raises what :func:`read_model_file` raises."""
     found: Data = _read_once(path, model, hint)
     return found

@@ -42,7 +42,7 @@ class Observer(Protocol):
 _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 
-def observer() -> Observer | None:
+def current_observer() -> Observer | None:
     """The observer of this task; ``None``: the terminal is its own."""
     return _observer.get()
 
@@ -60,17 +60,17 @@ def reporting_to(one: Observer) -> Iterator[None]:
 def report_stage(name: str) -> None:
     """A stage begins; raises :class:`StopTaskError` when the task is to stop instead."""
     check_stop()
-    if (one := observer()) is not None:
+    if (one := current_observer()) is not None:
         one.stage(name)
 
 
 def report_units(done: int, total: int) -> None:
     """So many compile units of so many are finished."""
-    if (one := observer()) is not None:
+    if (one := current_observer()) is not None:
         one.units(done, total)
 
 
 def check_stop() -> None:
     """Raise :class:`StopTaskError` when the task is to stop."""
-    if (one := observer()) is not None:
+    if (one := current_observer()) is not None:
         one.check_stop()

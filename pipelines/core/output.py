@@ -36,7 +36,7 @@ _HANDLER = "plain"
 _STANDARD = 2  # the highest of the descriptors that every program expects to be open
 
 
-def plain(error: UnicodeError) -> tuple[str, int]:
+def replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     """Of characters not in an encoding: our symbols in ASCII, a question mark for others."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -71,9 +71,9 @@ class Sink(io.FileIO):
 _sinks: dict[str, Sink] = {}
 
 
-def settle() -> None:
+def install_safe_streams() -> None:
     """Make this process' standard output and error such streams; closed ones lead nowhere."""
-    codecs.register_error(_HANDLER, plain)
+    codecs.register_error(_HANDLER, replace_unencodable)
     # A closed one is the number of the next file that is opened, and prints would land in that.
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
         os.set_inheritable(descriptor, True)
@@ -104,7 +104,7 @@ def _unfailing(name: str, number: int, stream: io.TextIOWrapper | None) -> TextI
     )
 
 
-def lost() -> OSError | None:
+def stdout_error() -> OSError | None:
     """Why something of standard output was lost; a reader who has had enough is no reason."""
     if sys.stdout is not None:
         sys.stdout.flush()

@@ -18,7 +18,7 @@ DOCUMENTS = CHECKOUT or Path(sysconfig.get_path("data"), "share/windows-cuda-whe
 CONFIG_NAME = "pipeline.yaml"
 
 
-def home() -> Path:
+def project_dir() -> Path:
     """The project's directory: the nearest one from here upwards that has a ``pipeline.yaml``.
 
     Without one it is the working directory. Runs and sandboxes are kept below it. A link to nothing
@@ -35,7 +35,7 @@ def home() -> Path:
 
 def config_file() -> Path:
     """Where hosts and defaults are read from, if there is a file."""
-    return Path(os.environ.get("WCW_CONFIG") or home() / CONFIG_NAME)
+    return Path(os.environ.get("WCW_CONFIG") or project_dir() / CONFIG_NAME)
 
 
 def default_cache() -> Path:

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.paths import home
+from pipelines.core.paths import project_dir
 
 #: Of the repository; hidden, so that no build system takes it for a package of the user's.
 FOLDER = ".wcw"
@@ -46,17 +46,17 @@ class Found:
     """Whether it is the repository's."""
 
 
-def own() -> Found:
+def repository_plugins() -> Found:
     """The repository's own, which need not be there."""
-    return Found(home() / FOLDER, f"{FOLDER} of this repository", own=True)
+    return Found(project_dir() / FOLDER, f"{FOLDER} of this repository", own=True)
 
 
-def origins() -> tuple[Found, ...]:
+def plugin_origins() -> tuple[Found, ...]:
     """Those that there are, the repository's own first.
 
     Raises :class:`ConfigError` for an entry point that names no directory.
     """
-    mine = own()
+    mine = repository_plugins()
     return ((mine,) if mine.path.is_dir() else ()) + _of_packages()
 
 
@@ -86,12 +86,12 @@ def _of_package(entry: importlib.metadata.EntryPoint) -> Found:
     )
 
 
-def named(kind: str, name: str, what: str) -> Found | None:
+def find_plugin_file(kind: str, name: str, what: str) -> Found | None:
     """``kind/name`` (``recipes/x.yaml``) of the first origin that has it; ``None``: none has.
 
     ``what`` is how people call it. Raises :class:`ConfigError` where two packages have it.
     """
-    there = [one for one in origins() if (one.path / kind / name).exists()]
+    there = [one for one in plugin_origins() if (one.path / kind / name).exists()]
     if not there:
         return None
     first, *others = there
@@ -104,15 +104,15 @@ def named(kind: str, name: str, what: str) -> Found | None:
 def _twice(what: str, both: str, where: str) -> ConfigError:
     return ConfigError(
         f"{what}: two packages have one: {both}",
-        hint=f"Uninstall one of them, or put yours into {own().path / where}.",
+        hint=f"Uninstall one of them, or put yours into {repository_plugins().path / where}.",
     )
 
 
-def each(name: str) -> tuple[Found, ...]:
+def plugin_files(name: str) -> tuple[Found, ...]:
     """The file ``name`` (``resources.yaml``) of every origin that has one, in order."""
     return tuple(
         Found(one.path / name, one.says, one.own)
-        for one in origins()
+        for one in plugin_origins()
         if (one.path / name).is_file()
     )
 
@@ -120,8 +120,8 @@ def each(name: str) -> tuple[Found, ...]:
 def refuse_doubles(files: Iterable[tuple[Found, Iterable[str]]], what: str) -> None:
     """Raise :class:`ConfigError` where two packages bring a thing of one name.
 
-    ``files`` are those of :func:`each` with the names in them. What the repository has itself is
-    meant, whoever brings it as well.
+    ``files`` are those of :func:`plugin_files` with the names in them. What the repository has
+    itself is meant, whoever brings it as well.
     """
     rows = [(found, {*names}) for found, names in files]
     mine = {name for found, names in rows if found.own for name in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pipelines.core.errors import PipelineError, named
+from pipelines.core.errors import PipelineError, error_class
 from pipelines.core.model import Model, Text, read_data
 
 
@@ -23,12 +23,12 @@ class _Refusals(Model):
     refusals: dict[str, Refusal]
 
 
-def refusals(path: Path) -> dict[str, Refusal]:
+def load_refusals(path: Path) -> dict[str, Refusal]:
     """The rows of a file."""
     return read_data(path, _Refusals).refusals
 
 
-def refusal(path: Path, key: str, /, **said: object) -> PipelineError:
+def refusal_error(path: Path, key: str, /, **said: object) -> PipelineError:
     """The error of that key."""
-    row = refusals(path)[key]
-    return named(row.raises)(row.message.format(**said), hint=row.hint.format(**said))
+    row = load_refusals(path)[key]
+    return error_class(row.raises)(row.message.format(**said), hint=row.hint.format(**said))

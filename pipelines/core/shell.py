@@ -11,14 +11,14 @@ _WINDOWS = sys.platform == "win32"
 INSTALL_GIT = "winget install Git.Git" if _WINDOWS else "sudo apt-get install git"
 
 
-def command_line(words: Sequence[str]) -> str:
+def format_command_line(words: Sequence[str]) -> str:
     """``words`` as one line."""
     return in_powershell(words) if _WINDOWS else shlex.join(words)
 
 
 def pip_install(*packages: str) -> str:
     """The line that installs ``packages`` for this Python."""
-    return command_line([sys.executable, "-m", "pip", "install", *packages])
+    return format_command_line([sys.executable, "-m", "pip", "install", *packages])
 
 
 def in_powershell(words: Sequence[str]) -> str:

@@ -12,10 +12,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, StringConstraints
 
-from pipelines.core.architectures.archs import ArchList, parse
+from pipelines.core.architectures.archs import ArchList, parse_arch_list
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Model
-from pipelines.core.versions import minor
+from pipelines.core.versions import minor_release
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def _read_archs(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
-        return parse(value) if value else ArchList(())
+        return parse_arch_list(value) if value else ArchList(())
     except ConfigError as error:
         raise ValueError(error.message) from None
 
@@ -141,7 +141,7 @@ class Target(Model):
             template: str = getattr(AXES[name], how)
             if template and value:
                 plain = value.replace(".", "")
-                parts.append(template.format(value, plain=plain, minor=minor(value)))
+                parts.append(template.format(value, plain=plain, minor=minor_release(value)))
         return parts
 
 

@@ -59,12 +59,12 @@ _STAMP = re.compile(r"\.sandbox(\.msvc)?")
 NATIVE = Toolset("the host's own compiler")
 
 
-def able(api: Api) -> tuple[Toolset, ...]:
+def toolsets_with_api(api: Api) -> tuple[Toolset, ...]:
     """Windows toolsets that provide ``api``."""
     return tuple(toolset for toolset in (STUB, MSVC) if api in toolset.apis)
 
 
-def stamped(local: str) -> Toolset | None:
+def local_version_toolset(local: str) -> Toolset | None:
     """The sandbox toolset that a local version states, if any."""
     match = _STAMP.search(f".{local}")
     return None if match is None else MSVC if match[1] else STUB

@@ -1,7 +1,7 @@
 """How numbers are written for people, in reports and on the terminal.
 
-Durations have three rules: :func:`seconds` of what was measured, :func:`elapsed` of what may still
-run, :func:`estimate` of what is not known to the second.
+Durations have three rules: :func:`format_seconds` of what was measured, :func:`format_elapsed` of
+what may still run, :func:`format_estimate` of what is not known to the second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SMALL, _LARGE = 0.01, 1e6
 _TENS = 10
 
 
-def seconds(value: float | None) -> str:
+def format_seconds(value: float | None) -> str:
     """``0.3 s``, ``42 s``, ``3 min 05 s``, ``1 h 02 min``; ``""`` for none."""
     if value is None:
         return ""
@@ -30,14 +30,14 @@ def seconds(value: float | None) -> str:
     return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
 
 
-def elapsed(value: float) -> str:
+def format_elapsed(value: float) -> str:
     """``0 min 42 s``, ``3 min 05 s``, ``1 h 02 min``; nothing is less than no time."""
     minutes, rest = divmod(max(0, int(value)), _MINUTE)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
-def estimate(value: float) -> str:
+def format_estimate(value: float) -> str:
     """``40 s``, ``14 min``, ``2 h 05 min``: seconds only where a person would count them."""
     if value < 1.5 * _MINUTE:
         return f"{value:.0f} s"
@@ -45,12 +45,12 @@ def estimate(value: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
-def gib(value: float, digits: int = 0) -> str:
+def format_gib(value: float, digits: int = 0) -> str:
     """``64 GiB``: bytes of memory, which come in whole ones; ``digits`` after the point."""
     return f"{value / GIB:.{digits}f} GiB"
 
 
-def size(value: float) -> str:
+def format_size(value: float) -> str:
     """``512 B``, ``1.5 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < _STEP:
@@ -59,24 +59,24 @@ def size(value: float) -> str:
     return f"{value:.1f} TiB"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Four digits that count; no more zeros than needed."""
     if value and not _SMALL <= abs(value) < _LARGE:
         return f"{value:.3g}"
     return f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"  # noqa: PLR2004
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """``87 %``."""
     return f"{share * 100:.0f} %"
 
 
-def counted(count: int, one: str, many: str = "") -> str:
+def pluralize(count: int, one: str, many: str = "") -> str:
     """``1 case``, ``2 cases``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
-def few(texts: Iterable[str], between: str = ", ", most: int = 5) -> str:
+def join_first(texts: Iterable[str], between: str = ", ", most: int = 5) -> str:
     """The first ones, and how many more there are."""
     every = list(texts)
     more = len(every) - most

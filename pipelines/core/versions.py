@@ -37,7 +37,7 @@ def _range(text: str) -> str:
 Range = Annotated[str, AfterValidator(_range)]
 
 
-def version_of(text: str) -> Version | None:
+def parse_version(text: str) -> Version | None:
     """``text`` as a version; ``None`` for one that is not, such as ``main``."""
     try:
         return Version(text)
@@ -45,12 +45,12 @@ def version_of(text: str) -> Version | None:
         return None
 
 
-def known(text: str | None) -> Version | None:
+def parse_release(text: str | None) -> Version | None:
     """``text`` as a plain release, or ``None`` if it is not known or no version.
 
     A nightly (``2.13.0.dev1``) or local build (``2.11.0+cu130``) counts as its release.
     """
-    found = version_of(text) if text and len(text) <= _LONGEST else None
+    found = parse_version(text) if text and len(text) <= _LONGEST else None
     return Version(found.base_version) if found else None
 
 
@@ -60,7 +60,7 @@ def as_release(axis: str, typed: str) -> str:
     return f"{match[1]}.{match[2]}{match[3].lower()}" if match else typed
 
 
-def minor(release: str) -> str:
+def minor_release(release: str) -> str:
     """``2.8.0+cu128`` is of ``2.8``."""
     return ".".join(release.partition("+")[0].split(".")[:2])
 
@@ -88,6 +88,6 @@ def python_order(python: str) -> tuple[int, int, bool]:
 
 
 @lru_cache(maxsize=4096)
-def within(release: str, range_: str | None) -> bool:
+def release_in_range(release: str, range_: str | None) -> bool:
     """Whether it lies in the range; in none does every release."""
     return range_ is None or SpecifierSet(range_).contains(release, prereleases=True)

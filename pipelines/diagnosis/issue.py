@@ -17,7 +17,7 @@ class _Rules(Model):
     rules: tuple[tuple[str, str], ...]
 
 
-def anonymous(text: str) -> str:
+def anonymize_text(text: str) -> str:
     """``text`` without names of users and hosts, addresses, secrets and own directories."""
     for user in sorted(set(_USER.findall(text)), key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(user)}(?!\w)", "USER", text)
@@ -26,7 +26,7 @@ def anonymous(text: str) -> str:
     return text
 
 
-def issue(diagnosis: Diagnosis | None, lines: Sequence[str]) -> str:
+def format_issue(diagnosis: Diagnosis | None, lines: Sequence[str]) -> str:
     """What the diagnosis is, and the decisive ``lines``, to be read before it is published."""
     rows = [f"wcw {__version__}"]
     if diagnosis:
@@ -34,4 +34,4 @@ def issue(diagnosis: Diagnosis | None, lines: Sequence[str]) -> str:
         rows.append(f"{cause.signature.id} ({cause.confidence}), line {cause.line}")
         rows += [f"{name}: {', '.join(set(facts))}" for name, facts in diagnosis.facts.items()]
         rows += [f"also {one.signature.id}, line {one.line}" for one in diagnosis.others[:10]]
-    return anonymous("\n".join([*rows, "", *lines, ""]))
+    return anonymize_text("\n".join([*rows, "", *lines, ""]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from packaging.version import InvalidVersion
 
-from pipelines.core.versions import within
+from pipelines.core.versions import release_in_range
 from pipelines.diagnosis.model import CONFIDENCES, Confidence, Scope, Signature
 
 _SLOT = re.compile(r"\{(\w{1,20})(?:\|([^{}|]{0,200}))?\}")
@@ -82,7 +82,7 @@ class Diagnosis:
         return next(ended, None)
 
 
-def judge(found: Sequence[Finding], lines: int) -> Diagnosis | None:
+def diagnose_findings(found: Sequence[Finding], lines: int) -> Diagnosis | None:
     """The diagnosis, of the findings in the order of the log; ``None`` if none of them is one.
 
     The cause is the first finding of the lowest rank: a known cause wherever it stands, else what
@@ -152,6 +152,6 @@ def _normalise_package_name(name: str) -> str:
 
 def _within(version: str, range_: str) -> bool:
     try:
-        return within(version, range_)
+        return release_in_range(version, range_)
     except InvalidVersion:
         return False

@@ -20,8 +20,8 @@ from typing import IO, cast
 
 from pipelines.core.console import bytes_progress
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import safe
-from pipelines.diagnosis.judge import Diagnosis, Finding, judge
+from pipelines.core.hosttext import safe_text
+from pipelines.diagnosis.judge import Diagnosis, Finding, diagnose_findings
 from pipelines.diagnosis.model import NEEDLE, Catalogue, Signature, load_catalogue
 from pipelines.diagnosis.needles import Needles
 
@@ -115,14 +115,14 @@ class _Pass:
         text = _decode_log_line(data[begin:end])
         column = match.start() if (match := signature.pattern.search(text)) else 0
         shown = text if len(text) <= _SHOWN else text[max(0, column - _SHOWN // 4) :]
-        shown = safe(shown.strip(), _SHOWN)
+        shown = safe_text(shown.strip(), _SHOWN)
         below: list[str] = []
         # The line may go on beyond the cut.
         following = data[end : at + _AFTER].partition(b"\n")[2]
         for line in filter(bytes.strip, following.splitlines()):
             if _NEXT_UNIT.match(line) or len(below) >= signature.context:
                 break
-            below.append(safe(_decode_log_line(line[:_LINE_AFTER]).rstrip(), _SHOWN))
+            below.append(safe_text(_decode_log_line(line[:_LINE_AFTER]).rstrip(), _SHOWN))
         block = data.rfind(b"FAILED: ", max(0, at - _BEFORE), at + 1)
         unit = _UNIT.match(data, block) if block >= 0 else None
         values = (signature.groups(text) or {}) | {"text": shown}
@@ -136,11 +136,11 @@ class _Pass:
             column=column + 1,
             text=shown,
             below=tuple(below),
-            unit=safe(_decode_log_line(unit[1]).strip(), _SHOWN) if unit else "",
-            command=safe(_decode_log_line(unit[2]).strip(), _SHOWN)
+            unit=safe_text(_decode_log_line(unit[1]).strip(), _SHOWN) if unit else "",
+            command=safe_text(_decode_log_line(unit[2]).strip(), _SHOWN)
             if unit and unit[2] and unit.start(2) < begin
             else "",
-            values={name: safe(value, _SHOWN) for name, value in values.items()},
+            values={name: safe_text(value, _SHOWN) for name, value in values.items()},
         )
 
 
@@ -257,7 +257,7 @@ def diagnose(
         (finding for findings in state.found.values() for finding in findings),
         key=lambda finding: (finding.line, finding.column),
     )
-    return judge(found, lines=state.newlines + (not ended))
+    return diagnose_findings(found, lines=state.newlines + (not ended))
 
 
 def diagnose_file(path: Path, catalogue: Catalogue | None = None) -> Diagnosis | None:
@@ -272,9 +272,11 @@ def diagnose_file(path: Path, catalogue: Catalogue | None = None) -> Diagnosis |
         ) from None
 
 
-def last_lines(path: Path, most: int = 8) -> tuple[str, ...]:
+def last_log_lines(path: Path, most: int = 8) -> tuple[str, ...]:
     """The last lines of a log that are not empty, safe to print."""
     with path.open("rb") as stream:
         stream.seek(max(0, path.stat().st_size - _AFTER))
         lines = b"".join(_iter_plain_blocks(stream)).splitlines()
-    return tuple(safe(_decode_log_line(line), _SHOWN) for line in lines if line.strip())[-most:]
+    return tuple(safe_text(_decode_log_line(line), _SHOWN) for line in lines if line.strip())[
+        -most:
+    ]

@@ -19,7 +19,7 @@ from pydantic import (
 
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Link, Model, Text, explain, read_data
+from pipelines.core.model import Link, Model, Text, format_validation_error, read_data
 from pipelines.core.yamlfile import read_yaml
 
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
@@ -276,8 +276,8 @@ def load_catalogue() -> Catalogue:
 
     Theirs are found first, and take the place of one that has their id.
     """
-    brought = plugins.each(plugins.SIGNATURES)
-    rows = [(entry, read_catalogue(entry.path).signatures) for entry in brought]
+    brought = plugins.plugin_files(plugins.SIGNATURES)
+    rows = [(entry, read_signature_catalogue(entry.path).signatures) for entry in brought]
     plugins.refuse_doubles(((entry, [s.id for s in each]) for entry, each in rows), "signature")
     if not rows:
         return _builtin()
@@ -289,16 +289,16 @@ def load_catalogue() -> Catalogue:
 
 @cache
 def _builtin() -> Catalogue:
-    return read_catalogue(CATALOGUE_FILE)
+    return read_signature_catalogue(CATALOGUE_FILE)
 
 
-def read_catalogue(path: Path) -> Catalogue:
+def read_signature_catalogue(path: Path) -> Catalogue:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
     text = read_yaml(path, hint="Restore it from git." if path == CATALOGUE_FILE else "")
     try:
         return Catalogue.model_validate(text)
     except ValidationError as error:
         raise ConfigError(
-            _replace_signature_numbers(explain(path, error, Catalogue), text),
+            _replace_signature_numbers(format_validation_error(path, error, Catalogue), text),
             hint="See pipelines/diagnosis/model.py: Signature.",
         ) from None

@@ -19,7 +19,7 @@ from pipelines.doctor import (
     services,
     toolchain,
 )
-from pipelines.doctor.model import Facts, Purpose, finding
+from pipelines.doctor.model import Facts, Purpose, make_finding
 from pipelines.plan.matrix.compat import Compat, load_compat
 from pipelines.plan.matrix.judge import old_rows
 from pipelines.plan.provisioning.thresholds import Thresholds, load_thresholds
@@ -28,10 +28,10 @@ from pipelines.plan.provisioning.thresholds import Thresholds, load_thresholds
 _WINDOWS = frozenset({"operating-system", "commit-limit", "page-file", "msvc-toolset", "ninja"})
 _REASON = 400  # characters of why there is no session
 
-__all__ = ["Purpose", "diagnose"]
+__all__ = ["Purpose", "diagnose_facts"]
 
 
-def diagnose(
+def diagnose_facts(
     facts: Mapping[str, object],
     purpose: Purpose | None = None,
     *,
@@ -60,11 +60,11 @@ def diagnose(
     wanted = f"a session with {purpose.target.host}"
     if (skipped := host.text("skipped", limit=_REASON)) is not None:
         found = f"not tried: {skipped}"
-        return [*findings, finding("host", "connection", "unknown", found, wanted)]
+        return [*findings, make_finding("host", "connection", "unknown", found, wanted)]
     if (error := host.text("error", limit=_REASON)) is not None:
         hint = host.text("hint", limit=_REASON)
         hint = hint or "see that it is up, and what pipeline.yaml says of it"
-        return [*findings, finding("host", "connection", "error", error, wanted, hint)]
+        return [*findings, make_finding("host", "connection", "error", error, wanted, hint)]
     judged = [
         *machine.judge(host, purpose, limits, compat),
         *paths.judge(host, purpose, limits),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.core.finding import Finding
-from pipelines.doctor.model import Facts, finding
+from pipelines.doctor.model import Facts, make_finding
 
 AREA = "GPU bridge"
 _MOST = 20  # GPUs, and warnings
@@ -22,19 +22,19 @@ def judge(facts: Facts) -> Iterator[Finding]:
     gpus = [name for row in (facts.rows("gpus") or [])[:_MOST] if (name := row.text())]
     driver = facts.text("driver")
     if not gpus:
-        yield finding(AREA, "driver", "unknown", "no GPU is reached: see below for the reason")
+        yield make_finding(AREA, "driver", "unknown", "no GPU is reached: see below for the reason")
         return
     cuda = facts.text("cuda") or "unknown"
-    yield finding(AREA, "driver", "ok", f"{driver or 'of an unknown version'}, CUDA {cuda}")
+    yield make_finding(AREA, "driver", "ok", f"{driver or 'of an unknown version'}, CUDA {cuda}")
     for gpu in gpus:
-        yield finding(AREA, "GPU", "ok", gpu)
+        yield make_finding(AREA, "GPU", "ok", gpu)
     built = facts.at("built").tree is True
     there = "built" if built else "not built yet: it is when the sandbox starts"
-    yield finding(AREA, "bridge", "ok" if built else "unknown", there)
+    yield make_finding(AREA, "bridge", "ok" if built else "unknown", there)
     tested = facts.text("selftest")
     untested = "none at this start: it is made when a command uses the sandbox"
-    yield finding(AREA, "self-test", "ok" if tested else "unknown", tested or untested)
+    yield make_finding(AREA, "self-test", "ok" if tested else "unknown", tested or untested)
     for row in (facts.rows("warnings") or [])[:_MOST]:
         if said := row.text():
             hint = "report it with the program that was run: docs/gpu-bridge.md says what it means"
-            yield finding(AREA, "warning", "warning", said, hint=hint)
+            yield make_finding(AREA, "warning", "warning", said, hint=hint)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from pipelines.core.architectures import archs
-from pipelines.core.architectures.serving import serves
+from pipelines.core.architectures.serving import code_runs_on
 from pipelines.core.finding import Finding, Level
-from pipelines.core.versions import known
-from pipelines.doctor.model import Facts, Purpose, finding, on_host
-from pipelines.plan.matrix.compat import Compat, broken
+from pipelines.core.versions import parse_release
+from pipelines.doctor.model import Facts, Purpose, make_finding, on_host
+from pipelines.plan.matrix.compat import Compat, applicable_rules
 from pipelines.remote.inspection.nvml import BRIDGED
 
 AREA = "GPU"
@@ -47,73 +47,75 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Finding]:
         kinds.setdefault(seen, []).append(number)
     for (name, arch, driver, model), numbers in kinds.items():
         title = f"GPU {','.join(map(str, numbers))}"
-        yield finding(AREA, title, "ok" if name else "unknown", name or "it reports no name")
+        yield make_finding(AREA, title, "ok" if name else "unknown", name or "it reports no name")
         yield _covered(f"{title} capability", arch, purpose)
         if model == BRIDGED and driver:  # what is known of versions here is of Windows' drivers
             found = f"{driver} of Linux, whose CUDA the host's own rules judge"
-            yield finding(AREA, f"{title} driver", "ok", found)
+            yield make_finding(AREA, f"{title} driver", "ok", found)
         else:
             yield _check_gpu_driver(f"{title} driver", driver, purpose, compat)
         yield _check_driver_model(f"{title} driver model", model)
     if rows and (missing := [n for n in chosen if n >= len(rows)]):
         hint = "name those that nvidia-smi lists there: they are counted from 0"
         found = f"there is no GPU {', '.join(map(str, missing))}, the last is {len(rows) - 1}"
-        yield finding(AREA, "GPU", "error", found, wanted, hint)
+        yield make_finding(AREA, "GPU", "error", found, wanted, hint)
     if rows:
         return
     if (answer.tree == [] or answer.absent) and purpose.gpu:
         hint = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"
-        yield finding(AREA, "GPU", "error", "none found", wanted, hint)
+        yield make_finding(AREA, "GPU", "error", "none found", wanted, hint)
     elif answer.tree == [] or answer.absent:
-        yield finding(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
+        yield make_finding(
+            AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there"
+        )
     elif purpose.gpu and answer.failed:
         look = on_host("nvidia-smi", first=f"reinstall NVIDIA's driver ({_DRIVERS})")
-        yield finding(AREA, "GPU", "error", f"not to be asked: {answer.why}", wanted, *look)
+        yield make_finding(AREA, "GPU", "error", f"not to be asked: {answer.why}", wanted, *look)
     else:
-        yield finding(AREA, "GPU", "unknown", answer.why, wanted)
+        yield make_finding(AREA, "GPU", "unknown", answer.why, wanted)
 
 
 def _covered(name: str, arch: str | None, purpose: Purpose) -> Finding:
     """Whether this GPU runs what is built: SASS of its major version, not newer than itself."""
-    version = known(arch)
+    version = parse_release(arch)
     built = purpose.target.archs
     if version is None or not str(built):
-        return finding(AREA, name, "unknown", arch or "not reported")
+        return make_finding(AREA, name, "unknown", arch or "not reported")
     number = f"{version.major}{version.minor}"
-    if any(serves(sass, number) for sass in built.sass):
-        return finding(AREA, name, "ok", f"{arch}, which {built} covers")
-    if number not in archs.supported(purpose.target.cuda):
+    if any(code_runs_on(sass, number) for sass in built.sass):
+        return make_finding(AREA, name, "ok", f"{arch}, which {built} covers")
+    if number not in archs.supported_archs(purpose.target.cuda):
         found = f"{arch}, for which CUDA {purpose.target.cuda} does not compile"
         hint = "name a host with another GPU with --host, or set cuda in the recipe"
-        return finding(AREA, name, "warning", found, "", hint)
-    jit = any(serves(ptx, number, ptx=True) for ptx in built.ptx)
+        return make_finding(AREA, name, "warning", found, "", hint)
+    jit = any(code_runs_on(ptx, number, ptx=True) for ptx in built.ptx)
     found = f"{arch}, for which no SASS is built; " + (
         "the driver compiles the PTX" if jit else "the wheel does not run on it"
     )
     hint = f"build with --archs '{built};{number}'"
     level: Level = "error" if purpose.gpu and not jit else "warning"
-    return finding(AREA, name, level, found, f"sm_{number} among {built}", hint)
+    return make_finding(AREA, name, level, found, f"sm_{number} among {built}", hint)
 
 
 def _check_gpu_driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Finding:
-    version, wanted = known(driver), f"one for CUDA {purpose.target.cuda}"
+    version, wanted = parse_release(driver), f"one for CUDA {purpose.target.cuda}"
     if driver is None or version is None:
-        return finding(AREA, name, "unknown", driver or "not reported", wanted)
+        return make_finding(AREA, name, "unknown", driver or "not reported", wanted)
     rules = [rule for rule in compat.rules if "driver" in rule.when]
-    for rule in broken(rules, {"driver": driver, "cuda": purpose.target.cuda}):
+    for rule in applicable_rules(rules, {"driver": driver, "cuda": purpose.target.cuda}):
         found = f"{driver}: {rule.says.removesuffix('.')}"
-        return finding(AREA, name, rule.level, found, wanted, rule.hint, source=rule.source)
+        return make_finding(AREA, name, rule.level, found, wanted, rule.hint, source=rule.source)
     cuda = purpose.target.cuda
     came = compat.toolkit_drivers.get(cuda)
     if came and version < Version(came):
         found = f"{driver} is older than CUDA {cuda}: it runs SASS, but not PTX made by it"
         hint = f"install a driver from {came} on: {_DRIVERS}"
-        return finding(AREA, name, "warning", found, f"{came} or newer", hint)
-    return finding(AREA, name, "ok", driver)
+        return make_finding(AREA, name, "warning", found, f"{came} or newer", hint)
+    return make_finding(AREA, name, "ok", driver)
 
 
 def _check_driver_model(name: str, model: str | None) -> Finding:
     if model not in MODELS:
-        return finding(AREA, name, "unknown", model or "not reported", " or ".join(MODELS))
+        return make_finding(AREA, name, "unknown", model or "not reported", " or ".join(MODELS))
     says, source = MODELS[model]
-    return finding(AREA, name, "ok", f"{model}: {says}", source=source)
+    return make_finding(AREA, name, "ok", f"{model}: {says}", source=source)

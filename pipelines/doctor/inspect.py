@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.core.errors import HostError, LockError, PipelineError
-from pipelines.core.paths import default_cache, home
+from pipelines.core.paths import default_cache, project_dir
 from pipelines.doctor.model import Setting
-from pipelines.doctor.settings import binding_of, settings_of
+from pipelines.doctor.settings import binding_of, settings_to_check
 from pipelines.doctor.toolchain import SERVERS
 from pipelines.plan.provisioning.resources import known_missing
 from pipelines.remote import provision, rpc
@@ -87,7 +87,7 @@ def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
         "python": ".".join(map(str, sys.version_info[:3])),
         "disks": {
             "cache": _measure_disk_usage(plan.cache.root if plan else default_cache()),
-            "out": _measure_disk_usage(plan.out if plan else home() / "out"),
+            "out": _measure_disk_usage(plan.out if plan else project_dir() / "out"),
         },
         "git": shutil.which("git"),
     }
@@ -143,7 +143,7 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         return {"error": error.message, "hint": error.hint}
     except OSError as error:
         return {"error": f"{type(error).__name__}: {error}", "hint": ""}
-    layout, settings, binding = plan.layout, settings_of(plan), binding_of(plan)
+    layout, settings, binding = plan.layout, settings_to_check(plan), binding_of(plan)
     places = {name: binding.places(name) for name in PROGRAMS}
     parts: dict[str, Callable[[], object]] = {
         "skew": lambda: measure_skew(session),

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import cast
 
 from pipelines.core.finding import Finding, Level
-from pipelines.core.hosttext import line
-from pipelines.core.units import GIB, gib
-from pipelines.doctor.model import Facts, Purpose, Setting, at_least, finding, on_host, reg_add
+from pipelines.core.hosttext import safe_line
+from pipelines.core.units import GIB, format_gib
+from pipelines.doctor.model import Facts, Purpose, Setting, at_least, make_finding, on_host, reg_add
 from pipelines.plan.matrix.compat import Compat
 from pipelines.plan.provisioning.thresholds import Thresholds
 from pipelines.remote.resources import page_file
@@ -53,57 +53,57 @@ def _check_operating_system(facts: Facts, compat: Compat) -> Finding:
     wanted = ", ".join(release.name for release in compat.windows)
     if wine := facts.text("machine", "wine"):
         said = facts.text("facts", "windows", "version") or "?"
-        return finding(AREA, name, "ok", f"Wine {wine}, as Windows {said}")
+        return make_finding(AREA, name, "ok", f"Wine {wine}, as Windows {said}")
     platform = facts.text("facts", "platform")
     if platform is not None and platform != "win32":
-        return finding(AREA, name, "error", platform, wanted, _OTHER)
+        return make_finding(AREA, name, "error", platform, wanted, _OTHER)
     build = facts.number("facts", "windows", "build")
     server = facts.flag("facts", "windows", "server")
     if build is None or server is None:
-        return finding(AREA, name, "unknown", facts.at("facts", "windows").why, wanted)
+        return make_finding(AREA, name, "unknown", facts.at("facts", "windows").why, wanted)
     edition = facts.text("machine", "system", "EditionID")
     tail = f"build {build:.0f}" + (f", {edition}" if edition else "")
     if release := compat.release(int(build), server=server):
-        return finding(AREA, name, "ok", f"{release.name}, {tail}")
+        return make_finding(AREA, name, "ok", f"{release.name}, {tail}")
     level: Level = "error" if build < _OLDEST else "warning"
     kind = "Windows Server" if server else "Windows"
     hint = f"install Windows Server 2022 or 2025 on that machine, or {_OTHER}"
-    return finding(AREA, name, level, f"{kind}, {tail}", wanted, hint)
+    return make_finding(AREA, name, level, f"{kind}, {tail}", wanted, hint)
 
 
 def _processor(facts: Facts) -> Finding:
     architecture, cores = facts.text("facts", "machine"), facts.number("facts", "cpus")
     if architecture is None or not cores:
-        return finding(AREA, "processor", "unknown", facts.at("facts", "machine").why, "x64")
+        return make_finding(AREA, "processor", "unknown", facts.at("facts", "machine").why, "x64")
     model = facts.text("machine", "cpu", "model")
     found = f"{cores:.0f} cores, {model or architecture}"
     if architecture.upper() in ("AMD64", "X86_64"):
-        return finding(AREA, "processor", "ok", found)
+        return make_finding(AREA, "processor", "ok", found)
     wanted = "x64: CUDA for Windows has nothing else"
-    return finding(AREA, "processor", "error", f"{found}, {architecture}", wanted, _OTHER)
+    return make_finding(AREA, "processor", "error", f"{found}, {architecture}", wanted, _OTHER)
 
 
 def _bits(facts: Facts) -> Finding:
     bits, version = facts.number("facts", "python_bits"), facts.text("facts", "python")
     if bits is None or version is None:
-        return finding(AREA, "Python", "unknown", facts.at("facts", "python").why, "64 bits")
+        return make_finding(AREA, "Python", "unknown", facts.at("facts", "python").why, "64 bits")
     if bits == 64:  # noqa: PLR2004 - bits
-        return finding(AREA, "Python", "ok", f"{version}, 64 bits")
+        return make_finding(AREA, "Python", "ok", f"{version}, 64 bits")
     hint = "install a 64-bit Python there and set python of that host in pipeline.yaml"
-    return finding(AREA, "Python", "error", f"{version}, {bits:.0f} bits", "64 bits", hint)
+    return make_finding(AREA, "Python", "error", f"{version}, {bits:.0f} bits", "64 bits", hint)
 
 
 def _rights(facts: Facts) -> Finding:
     found, wanted = facts.flag("machine", "administrator"), "an administrator, to provision"
     if found is None:
         why = facts.at("machine", "administrator").why
-        return finding(AREA, "rights", "unknown", why, wanted)
+        return make_finding(AREA, "rights", "unknown", why, wanted)
     if found:
-        return finding(AREA, "rights", "ok", "administrator")
+        return make_finding(AREA, "rights", "ok", "administrator")
     # Over the network a local account has its rights only with this policy.
     command = reg_add(_POLICY, "LocalAccountTokenFilterPolicy", "REG_DWORD", 1)
     hint = on_host(command, first="name an administrator as username in pipeline.yaml")
-    return finding(AREA, "rights", "warning", "no administrator", wanted, *hint)
+    return make_finding(AREA, "rights", "warning", "no administrator", wanted, *hint)
 
 
 def _password(facts: Facts) -> Finding:
@@ -111,15 +111,15 @@ def _password(facts: Facts) -> Finding:
     answer = facts.at("machine", "password", "left")
     wanted, left = f"no end within {_SOON} days", answer.signed()
     if answer.absent:
-        return finding(AREA, "password", "ok", "never expires")
+        return make_finding(AREA, "password", "ok", "never expires")
     if left is None:
-        return finding(AREA, "password", "unknown", answer.why, wanted)
+        return make_finding(AREA, "password", "unknown", answer.why, wanted)
     found = f"expires in {max(0.0, left) / _DAY:.0f} days"
     if left > _SOON * _DAY:
-        return finding(AREA, "password", "ok", found)
+        return make_finding(AREA, "password", "ok", found)
     command = 'powershell -Command "Set-LocalUser -Name USER -PasswordNeverExpires $true"'
     hint = on_host(command, first="give that user a new password")
-    return finding(AREA, "password", "warning", found, wanted, *hint, source=_EXPIRY)
+    return make_finding(AREA, "password", "warning", found, wanted, *hint, source=_EXPIRY)
 
 
 def _check_code_policies(facts: Facts) -> Finding:
@@ -136,10 +136,10 @@ def _check_code_policies(facts: Facts) -> Finding:
     for is_on, level, found, hint in judged:
         if is_on:
             more = {"hint": f"{hint}, or {_OTHER}", "source": _CONTROL}
-            return finding(AREA, "policies", level, found, wanted, **more)
+            return make_finding(AREA, "policies", level, found, wanted, **more)
     if enforced is None:
-        return finding(AREA, "policies", "unknown", answer.why, wanted)
-    return finding(AREA, "policies", "ok", "none")
+        return make_finding(AREA, "policies", "unknown", answer.why, wanted)
+    return make_finding(AREA, "policies", "ok", "none")
 
 
 def _compile_job_count(facts: Facts, purpose: Purpose) -> int | None:
@@ -157,16 +157,16 @@ def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
     wanted = f"{least.warn:g} GiB a job"
     total, jobs = facts.number("facts", "memory", "total"), _compile_job_count(facts, purpose)
     if total is None or jobs is None:
-        return finding(AREA, name, "unknown", facts.at("facts", "memory").why, wanted)
-    found = f"{gib(total, 1)}: {gib(total / jobs, 1)} for each of {jobs} compile jobs"
+        return make_finding(AREA, name, "unknown", facts.at("facts", "memory").why, wanted)
+    found = f"{format_gib(total, 1)}: {format_gib(total / jobs, 1)} for each of {jobs} compile jobs"
     level = at_least(total / jobs, warn=least.warn * GIB, fail=least.fail * GIB)
     if level == "ok":
-        return finding(AREA, name, level, found)
+        return make_finding(AREA, name, level, found)
     if total < least.fail * GIB:
-        return finding(AREA, name, "error", found, wanted, _OTHER)
+        return make_finding(AREA, name, "error", found, wanted, _OTHER)
     # Fewer jobs help, or one is slow.
     hint = f"build with --jobs {_jobs_fitting_memory(total, limits)}"
-    return finding(AREA, name, "warning", found, wanted, hint)
+    return make_finding(AREA, name, "warning", found, wanted, hint)
 
 
 def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
@@ -178,18 +178,18 @@ def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
         _compile_job_count(facts, purpose),
     )
     if limit is None or used is None or jobs is None:
-        return finding(AREA, name, "unknown", answer.why)
+        return make_finding(AREA, name, "unknown", answer.why)
     free = max(0.0, limit - used)
     wanted = f"{jobs * least.warn:g} GiB free, for {jobs} compile jobs"
-    found = f"{gib(free, 1)} of {gib(limit, 1)} free"
+    found = f"{format_gib(free, 1)} of {format_gib(limit, 1)} free"
     level = at_least(free, warn=jobs * least.warn * GIB, fail=least.fail * GIB)
     if level == "ok":
-        return finding(AREA, name, level, found)
+        return make_finding(AREA, name, level, found)
     ways = [f"build with --jobs {_jobs_fitting_memory(free, limits)}"] if level == "warning" else []
     # Provisioning makes a larger page file; where there is none to make, memory must be freed.
     ways += ["invoke provision"] if purpose.services else []
     hint = ", or ".join(ways) or "end other programs on that machine"
-    return finding(AREA, name, level, found, wanted, hint)
+    return make_finding(AREA, name, level, found, wanted, hint)
 
 
 def _page_file(facts: Facts, setting: Setting) -> Finding:
@@ -197,14 +197,14 @@ def _page_file(facts: Facts, setting: Setting) -> Finding:
     name, wanted = "page file", "one, of fixed size or managed by Windows"
     values = facts.checked(setting).at("values")
     if not isinstance(values.tree, dict):
-        return finding(AREA, name, "unknown", values.why, wanted)
-    texts = (line(f"{path} {sizes}") for path, sizes in [*values.tree.items()][:_FILES])
+        return make_finding(AREA, name, "unknown", values.why, wanted)
+    texts = (safe_line(f"{path} {sizes}") for path, sizes in [*values.tree.items()][:_FILES])
     if found := "; ".join(filter(None, texts)):
-        return finding(AREA, name, "ok", found)
+        return make_finding(AREA, name, "ok", found)
     value = page_file.setting(cast(page_file.Spec, setting.spec))
     command = reg_add(page_file.KEY, page_file.NAME, "REG_MULTI_SZ", value)
     hint = on_host(command, provision=setting.provisioned, then="then restart it")
-    return finding(AREA, name, "warning", "none", wanted, *hint)
+    return make_finding(AREA, name, "warning", "none", wanted, *hint)
 
 
 def _check_build_disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Finding:
@@ -213,15 +213,15 @@ def _check_build_disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Fin
     answer = facts.at("machine", "disks", purpose.build_root)
     free = answer.number("free")
     if free is None:
-        return finding(AREA, name, "unknown", answer.why, wanted)
+        return make_finding(AREA, name, "unknown", answer.why, wanted)
     level = at_least(free, warn=least.warn * GIB, fail=least.fail * GIB)
-    found = f"{gib(free, 1)} free for {purpose.build_root}"
+    found = f"{format_gib(free, 1)} free for {purpose.build_root}"
     if level == "ok":
-        return finding(AREA, name, level, found)
+        return make_finding(AREA, name, level, found)
     if purpose.sandbox:
-        return finding(AREA, name, level, found, wanted, "free space on this machine's disk")
+        return make_finding(AREA, name, level, found, wanted, "free space on this machine's disk")
     hint = "invoke cache --prune --days 1, which keeps running jobs and those of today"
-    return finding(AREA, name, level, found, wanted, hint)
+    return make_finding(AREA, name, level, found, wanted, hint)
 
 
 def _clock(facts: Facts, limits: Thresholds) -> Finding:
@@ -229,10 +229,10 @@ def _clock(facts: Facts, limits: Thresholds) -> Finding:
     most, skew = limits.clock_skew, facts.signed("skew")
     wanted = f"within {most.warn:g} s of this machine's"
     if skew is None:
-        return finding(AREA, "clock", "unknown", facts.at("skew").why, wanted)
+        return make_finding(AREA, "clock", "unknown", facts.at("skew").why, wanted)
     off = abs(skew)
     if off <= most.warn:
-        return finding(AREA, "clock", "ok", f"{off:.1f} s off this machine's")
+        return make_finding(AREA, "clock", "ok", f"{off:.1f} s off this machine's")
     found = f"{off:.0f} s {'ahead' if skew > 0 else 'behind'}"
     level: Level = "error" if off > most.fail else "warning"
     if level == "error":
@@ -241,7 +241,7 @@ def _clock(facts: Facts, limits: Thresholds) -> Finding:
         "net start w32time & w32tm /resync /force",
         first="set this machine's clock if it is the wrong one",
     )
-    return finding(AREA, "clock", level, found, wanted, *hint)
+    return make_finding(AREA, "clock", level, found, wanted, *hint)
 
 
 def _check_sleep_settings(facts: Facts) -> Finding:
@@ -249,11 +249,11 @@ def _check_sleep_settings(facts: Facts) -> Finding:
     wanted, answer = "never on mains power", facts.at("machine", "power")
     sleep, hibernate, lid = (answer.number(key) for key in ("sleep", "hibernate", "lid"))
     if sleep is None or hibernate is None or lid not in (0, 1, 2, 3):
-        return finding(AREA, "sleep", "unknown", answer.why, wanted)
+        return make_finding(AREA, "sleep", "unknown", answer.why, wanted)
     waits = {"sleeps": sleep, "hibernates": hibernate}
     found = [f"{what} after {n / 60:.0f} minutes without input" for what, n in waits.items() if n]
     found += [f"a closed lid {_LIDS[int(lid)]}"] if lid else []
     if not found:
-        return finding(AREA, "sleep", "ok", "never by itself")
+        return make_finding(AREA, "sleep", "ok", "never by itself")
     hint = on_host(_STAY, then="in cmd.exe; a job keeps it awake, unless its lid is closed")
-    return finding(AREA, "sleep", "warning", ", ".join(found), wanted, *hint)
+    return make_finding(AREA, "sleep", "warning", ", ".join(found), wanted, *hint)

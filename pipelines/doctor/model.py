@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipelines.core.finding import Finding, Level
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.target import Target
 
 _SHOWN = 160  # characters of a fact in a finding
@@ -27,7 +27,7 @@ class Hint(NamedTuple):
     command: str = ""
 
 
-def finding(  # noqa: PLR0917 - rows of a table
+def make_finding(  # noqa: PLR0917 - rows of a table
     area: str,
     title: str,
     level: Level,
@@ -130,7 +130,7 @@ class Facts:
                 return Facts(None, why)
             problems = tree.get("problems")
             reason = problems.get(key) if isinstance(problems, Mapping) else None
-            why = (line(reason, _SHOWN) or why) if isinstance(reason, str) else why
+            why = (safe_line(reason, _SHOWN) or why) if isinstance(reason, str) else why
             sure = key in tree and reason is None
             tree = tree.get(key)
         return Facts(tree, why, sure)
@@ -144,7 +144,7 @@ class Facts:
     def text(self, *keys: str, limit: int = _SHOWN) -> str | None:
         """A text, made harmless and short; ``None`` when nothing of it can be seen."""
         found = self.at(*keys).tree
-        return (line(found, limit) or None) if isinstance(found, str) else None
+        return (safe_line(found, limit) or None) if isinstance(found, str) else None
 
     def signed(self, *keys: str) -> float | None:
         """A finite number of a size that makes sense."""

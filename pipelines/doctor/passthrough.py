@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pipelines.core.finding import Finding, Level
 from pipelines.doctor import vfio
 from pipelines.doctor.gpus import MODELS
-from pipelines.doctor.model import Facts, finding
+from pipelines.doctor.model import Facts, make_finding
 from pipelines.doctor.vfio import AREA
 
 _PATCHES = "https://github.com/microsoft/Windows-Containers/issues/591"
@@ -39,11 +39,11 @@ def _engine(facts: Facts) -> Finding:
     if system is None:
         hint = facts.text("hints", "engine", limit=400) or "see that it runs: docker info"
         level: Level = "error" if facts.at("engine").failed else "unknown"
-        return finding(AREA, "engine", level, facts.at("engine").why, need, hint)
+        return make_finding(AREA, "engine", level, facts.at("engine").why, need, hint)
     if system != wanted:
         hint = f"name an engine for {wanted.title()} with 'engine' of the host in pipeline.yaml"
-        return finding(AREA, "engine", "error", f"{title}, for {system.title()}", need, hint)
-    return finding(AREA, "engine", "ok", title)
+        return make_finding(AREA, "engine", "error", f"{title}, for {system.title()}", need, hint)
+    return make_finding(AREA, "engine", "ok", title)
 
 
 def _check_windows_container(facts: Facts) -> Iterator[Finding]:
@@ -61,13 +61,13 @@ def _check_windows_container(facts: Facts) -> Iterator[Finding]:
 def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Finding:
     name = "isolation"
     if isolation is None:
-        return finding(AREA, name, "unknown", "the engine reports no default")
+        return make_finding(AREA, name, "unknown", "the engine reports no default")
     found = isolation if asked else f"{isolation}, the engine's own"
     if gpu and isolation != "process":
         wanted = f"process: {gpu}, and only it is given a class of devices"
         hint = "set 'isolation: process' for the host, or 'gpu: false'"
-        return finding(AREA, name, "error", found, wanted, hint, source=_CLASS)
-    return finding(AREA, name, "ok", found)
+        return make_finding(AREA, name, "error", found, wanted, hint, source=_CLASS)
+    return make_finding(AREA, name, "ok", found)
 
 
 def _check_image_windows_build(facts: Facts, isolation: str | None) -> Finding:
@@ -75,19 +75,21 @@ def _check_image_windows_build(facts: Facts, isolation: str | None) -> Finding:
     answer = facts.at("image")
     version = answer.text("version")
     if answer.absent:
-        return finding(AREA, name, "unknown", "the image is not at the engine yet", f"for {host}")
+        return make_finding(
+            AREA, name, "unknown", "the image is not at the engine yet", f"for {host}"
+        )
     if version is None:
-        return finding(AREA, name, "unknown", answer.why, f"for {host}")
+        return make_finding(AREA, name, "unknown", answer.why, f"for {host}")
     found = f"{version} on {host}"
     if isolation == "hyperv":
-        return finding(AREA, name, "ok", f"{found}, each with its own kernel")
+        return make_finding(AREA, name, "ok", f"{found}, each with its own kernel")
     fits = facts.flag("runs")
     if fits is None:
         wanted = "a pair of builds that Microsoft supports"
-        return finding(AREA, name, "unknown", found, wanted, source=_VERSIONS)
+        return make_finding(AREA, name, "unknown", found, wanted, source=_VERSIONS)
     if fits:
         if not facts.flag("unpatched"):
-            return finding(AREA, name, "ok", found)
+            return make_finding(AREA, name, "ok", found)
         wanted = "an image without updates that are missing from the engine's Windows"
         hint = "install them there, or take the image of an earlier month"
         level: Level = "warning"
@@ -96,24 +98,26 @@ def _check_image_windows_build(facts: Facts, isolation: str | None) -> Finding:
         hint = "take the image of the engine's Windows, or 'isolation: hyperv', which has no GPU"
         level = "error"
     source = _PATCHES if fits else _VERSIONS
-    return finding(AREA, name, level, found, wanted, hint, source=source)
+    return make_finding(AREA, name, level, found, wanted, hint, source=source)
 
 
 def _driver_model(facts: Facts, gpu: str) -> Finding:
     name, wanted = "driver model", "WDDM or MCDM"
     rows = facts.rows("gpus")
     if rows is None and not facts.at("gpus").absent:
-        return finding(AREA, name, "unknown", facts.at("gpus").why, wanted)
+        return make_finding(AREA, name, "unknown", facts.at("gpus").why, wanted)
     if not rows:
         hint = "install NVIDIA's driver on the engine's machine, or set gpu: false"
-        return finding(AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", hint)
+        return make_finding(
+            AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", hint
+        )
     models = [row.text("model") or "not reported" for row in rows]
     found = ", ".join(models[:_MOST])
     if "TCC" in models:
         hint = "on the engine's machine as administrator, then restart it"
-        return finding(
+        return make_finding(
             AREA, name, "error", found, wanted, hint, "nvidia-smi -dm WDDM", source=_CLASS
         )
     if any(model not in MODELS for model in models):
-        return finding(AREA, name, "unknown", found, wanted)
-    return finding(AREA, name, "ok", found)
+        return make_finding(AREA, name, "unknown", found, wanted)
+    return make_finding(AREA, name, "ok", found)

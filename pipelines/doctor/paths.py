@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.core.finding import Finding
-from pipelines.doctor.model import Facts, Purpose, Setting, finding, on_host, reg_add
+from pipelines.doctor.model import Facts, Purpose, Setting, make_finding, on_host, reg_add
 from pipelines.plan.provisioning.thresholds import Thresholds
 
 AREA = "paths"
@@ -31,12 +31,12 @@ def _long_paths(facts: Facts, setting: Setting, enabled: bool | None) -> Finding
     spec = setting.spec
     name, wanted = "long paths", f"{_LONG_PATHS} = {spec['value']}"
     if enabled is None:
-        return finding(AREA, name, "unknown", facts.checked(setting).why, wanted)
+        return make_finding(AREA, name, "unknown", facts.checked(setting).why, wanted)
     if enabled:
-        return finding(AREA, name, "ok", "on (ninja and git use them, cl.exe may not)")
+        return make_finding(AREA, name, "ok", "on (ninja and git use them, cl.exe may not)")
     command = reg_add(spec["key"], _LONG_PATHS, "REG_DWORD", spec["value"])
     hint = on_host(command, provision=setting.provisioned, then="then restart it")
-    return finding(AREA, name, "warning", "off", wanted, *hint)
+    return make_finding(AREA, name, "warning", "off", wanted, *hint)
 
 
 def _root(purpose: Purpose, limits: Thresholds) -> Finding:
@@ -44,8 +44,8 @@ def _root(purpose: Purpose, limits: Thresholds) -> Finding:
     found = f"{purpose.build_root}: {length} characters with a build's own directory"
     wanted = f"at most {limits.build_root}"
     if length <= limits.build_root:
-        return finding(AREA, "build root", "ok", found)
-    return finding(AREA, "build root", "warning", found, wanted, _shorter_path_hint(purpose))
+        return make_finding(AREA, "build root", "ok", found)
+    return make_finding(AREA, "build root", "warning", found, wanted, _shorter_path_hint(purpose))
 
 
 def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Finding:
@@ -56,12 +56,16 @@ def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Findi
     found = f"{about}{longest} characters for the longest path of the build"
     wanted = f"less than {limits.max_path}"
     if longest < limits.max_path:
-        return finding(AREA, name, "ok", found)
+        return make_finding(AREA, name, "ok", found)
     if enabled is False:
-        return finding(AREA, name, "error", found, wanted, _shorter_path_hint(purpose), source=_CL)
+        return make_finding(
+            AREA, name, "error", found, wanted, _shorter_path_hint(purpose), source=_CL
+        )
     state = "on" if enabled else "perhaps on"
     found = f"{found}; long paths are {state}, but cl.exe may not take them"
-    return finding(AREA, name, "warning", found, wanted, _shorter_path_hint(purpose), source=_CL)
+    return make_finding(
+        AREA, name, "warning", found, wanted, _shorter_path_hint(purpose), source=_CL
+    )
 
 
 def _shorter_path_hint(purpose: Purpose) -> str:

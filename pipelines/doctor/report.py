@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from pipelines.core.finding import LEVELS, Finding, worst
+from pipelines.core.finding import LEVELS, Finding, worst_level
 from pipelines.doctor.model import Purpose
 
 
@@ -17,7 +17,7 @@ def headline(purpose: Purpose) -> str:
     return f"Doctor {target.host}: {what}, {target.archs}"
 
 
-def count(findings: Iterable[Finding]) -> dict[str, int]:
+def count_by_level(findings: Iterable[Finding]) -> dict[str, int]:
     """How many there are of each level."""
     counted = Counter(finding.level for finding in findings)
     return {level: counted[level] for level in LEVELS}
@@ -25,7 +25,7 @@ def count(findings: Iterable[Finding]) -> dict[str, int]:
 
 def summary(findings: Sequence[Finding]) -> str:
     """One line: ``12 ok, 2 warnings, 1 error``, and ``3 not known`` where something is not."""
-    counted = count(findings)
+    counted = count_by_level(findings)
     parts = [f"{counted['ok']} ok"]
     for word in ("warning", "error"):
         number = counted[word]
@@ -61,7 +61,7 @@ def as_json(findings: Sequence[Finding], purpose: Purpose | None = None) -> dict
         "schema": 2,
         "host": purpose.target.host if purpose else None,
         "order": _flatten_purpose(purpose) if purpose else None,
-        "level": worst(one.level for one in findings),
-        "summary": count(findings),
+        "level": worst_level(one.level for one in findings),
+        "summary": count_by_level(findings),
         "findings": [finding.model_dump(mode="json") for finding in findings],
     }

@@ -14,15 +14,15 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.core.console import answer, answering, console, say
+from pipelines.core.console import console, print_json, reserve_stdout, say
 from pipelines.core.errors import UNFIT
-from pipelines.core.finding import Finding, Level, worst
-from pipelines.doctor import Purpose, diagnose, passthrough, report
+from pipelines.core.finding import Finding, Level, worst_level
+from pipelines.doctor import Purpose, diagnose_facts, passthrough, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts
-from pipelines.doctor.settings import settings_of
+from pipelines.doctor.settings import settings_to_check
 from pipelines.plan.matrix.paths import longest_path
-from pipelines.reports.findings import STYLES, table
+from pipelines.reports.findings import STYLES, findings_table
 
 if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
@@ -42,7 +42,7 @@ class Outcome:
     @property
     def level(self) -> Level:
         """The worst level among the findings."""
-        return worst(one.level for one in self.findings)
+        return worst_level(one.level for one in self.findings)
 
     @property
     def exit_code(self) -> int:
@@ -72,12 +72,12 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         existing=plan.host.existing is not None,
         gpu_asked=plan.host.gpu_way.requested,
         gpu_numbers=plan.host.gpu_way.visible,
-        settings=settings_of(plan),
+        settings=settings_to_check(plan),
         refused=tuple(plan.refused()),
     )
 
 
-def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
+def run_diagnosis(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     """Inspect and judge, and print nothing; without a plan this machine alone."""
     purpose = purpose_of(plan) if plan is not None else None
     facts: dict[str, object] = {"controller": (controller := inspect_controller(plan))}
@@ -92,7 +92,7 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
         facts["host"] = inspect_host(plan, session)
     if plan is not None and (bridge := plan.host.bridge()) is not None:
         facts["controller"] = {**controller, "bridge": bridge.model_dump(mode="json")}
-    return Outcome(findings=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
+    return Outcome(findings=tuple(diagnose_facts(facts, purpose)), purpose=purpose, facts=facts)
 
 
 def _local_refusal_reason(purpose: Purpose) -> str:
@@ -108,13 +108,13 @@ def run_doctor(
 
     Progress (a sandbox that starts) goes to stderr when stdout is to have JSON.
     """
-    with answering() if as_json else contextlib.nullcontext():
-        outcome = examine(plan, session)
+    with reserve_stdout() if as_json else contextlib.nullcontext():
+        outcome = run_diagnosis(plan, session)
     if as_json:
-        answer(report.as_json(outcome.findings, outcome.purpose))
+        print_json(report.as_json(outcome.findings, outcome.purpose))
         return outcome
     if outcome.purpose is not None:
         say(report.headline(outcome.purpose), style="bold")
-    console.print(table(outcome.findings, grouped=True))
+    console.print(findings_table(outcome.findings, grouped=True))
     say(report.summary(outcome.findings), style=STYLES[outcome.level])
     return outcome

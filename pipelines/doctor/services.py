@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.core.finding import Finding, Level
-from pipelines.core.units import GIB, gib
-from pipelines.doctor.model import Facts, Hint, Purpose, Setting, at_least, finding, on_host
+from pipelines.core.units import GIB, format_gib
+from pipelines.doctor.model import Facts, Hint, Purpose, Setting, at_least, make_finding, on_host
 from pipelines.plan.provisioning.thresholds import Thresholds
 
 AREA = "services"
@@ -48,15 +48,15 @@ def _check_job_memory_limit(facts: Facts, quota: Setting, limits: Thresholds) ->
     wanted = f"{enough / GIB:g} GiB or no limit"
     job = facts.at("machine", "job")
     if job.absent:
-        return finding(AREA, name, "ok", "not in a job object")
+        return make_finding(AREA, name, "ok", "not in a job object")
     if job.at("memory").absent:
-        return finding(AREA, name, "ok", "no limit")
+        return make_finding(AREA, name, "ok", "no limit")
     memory = job.number("memory")
     if memory is None:
-        return finding(AREA, name, "unknown", job.at("memory").why, wanted)
+        return make_finding(AREA, name, "unknown", job.at("memory").why, wanted)
     level = at_least(memory, warn=enough, fail=limits.memory_per_job.fail * GIB)
     hint = Hint() if level == "ok" else _winrm_quota_hint(quota)
-    return finding(AREA, name, level, gib(memory, 1), wanted, *hint)
+    return make_finding(AREA, name, level, format_gib(memory, 1), wanted, *hint)
 
 
 def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
@@ -70,13 +70,15 @@ def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Finding:
         values = answer.at("values").tree
         unset = isinstance(values, dict) and name not in values
         why = f"{name} is not set: Windows' default applies" if unset else answer.why
-        return finding(AREA, title, "unknown", why, wanted)
+        return make_finding(AREA, title, "unknown", why, wanted)
     if enough:
         said = f"{found:.0f}" if found else "0: no limit"
-        return finding(AREA, title, "ok", f"{name} = {said}")
+        return make_finding(AREA, title, "ok", f"{name} = {said}")
     least = limits.memory_per_job.fail * (GIB >> 20) if name == _MEMORY else limits.shell_processes
     level: Level = "error" if found < least else "warning"
-    return finding(AREA, title, level, f"{name} = {found:.0f}", wanted, *_winrm_quota_hint(quota))
+    return make_finding(
+        AREA, title, level, f"{name} = {found:.0f}", wanted, *_winrm_quota_hint(quota)
+    )
 
 
 def _defender(facts: Facts, settings: list[Setting]) -> Finding:
@@ -87,17 +89,17 @@ def _defender(facts: Facts, settings: list[Setting]) -> Finding:
     answers = [facts.checked(setting) for setting in settings]
     state = answers[0].text("values", "Defender")
     if state in ("not installed", "off"):
-        return finding(AREA, name, "ok", "does not scan" if state == "off" else state)
+        return make_finding(AREA, name, "ok", "does not scan" if state == "off" else state)
     if state != "scans":
-        return finding(AREA, name, "unknown", answers[0].why, wanted)
+        return make_finding(AREA, name, "unknown", answers[0].why, wanted)
     excluded = [row.text("values", "excluded") for row in answers]
     if unseen := [row for row, said in zip(answers, excluded, strict=True) if said is None]:
         why = unseen[0].text("found") or unseen[0].why
         found = f"scans; what it leaves out is not known: {why}"
-        return finding(AREA, name, "unknown", found, wanted)
+        return make_finding(AREA, name, "unknown", found, wanted)
     missing = [root for root, said in zip(roots, excluded, strict=True) if said != "yes"]
     if not missing:
-        return finding(AREA, name, "ok", f"scans, but not {' and '.join(roots)}")
+        return make_finding(AREA, name, "ok", f"scans, but not {' and '.join(roots)}")
     command = f'powershell -Command "Add-MpPreference -ExclusionPath {",".join(missing)}"'
     hint = on_host(command, provision=all(setting.provisioned for setting in settings))
-    return finding(AREA, name, "warning", f"scans {' and '.join(missing)}", wanted, *hint)
+    return make_finding(AREA, name, "warning", f"scans {' and '.join(missing)}", wanted, *hint)

@@ -17,7 +17,7 @@ from pipelines.plan.provisioning.resource_models import (
     Registry,
     WinrmQuota,
 )
-from pipelines.plan.provisioning.resources import Resources, bind, load_resources
+from pipelines.plan.provisioning.resources import Resources, bind_resources, load_resources
 
 if TYPE_CHECKING:
     from pipelines.plan.matrix.buildplan import BuildPlan
@@ -27,10 +27,10 @@ _JUDGED = (Commands, DefenderExclusion, Distributions, Environment, PageFile, Re
 
 def binding_of(plan: BuildPlan, resources: Resources | None = None) -> Binding:
     """What is wanted of the host of ``plan``, filled in."""
-    return bind(resources or plan.resources, plan.recipe, plan.cache.lock, plan.place)
+    return bind_resources(resources or plan.resources, plan.recipe, plan.cache.lock, plan.place)
 
 
-def settings_of(plan: BuildPlan) -> tuple[Setting, ...]:
+def settings_to_check(plan: BuildPlan) -> tuple[Setting, ...]:
     """What its host is judged by, whether provisioning sees to it there or not."""
     binding = binding_of(plan)
     settings = _bind_settings(binding, binding.resources)

@@ -7,11 +7,11 @@ from typing import cast
 
 from packaging.version import Version
 
-from pipelines.core.architectures.archs import capability
+from pipelines.core.architectures.archs import compute_capability
 from pipelines.core.finding import Finding, Level
-from pipelines.core.versions import free_threaded, known, python_release
-from pipelines.doctor.model import Facts, Purpose, Setting, finding
-from pipelines.plan.matrix.compat import Compat, Rule, broken
+from pipelines.core.versions import free_threaded, parse_release, python_release
+from pipelines.doctor.model import Facts, Purpose, Setting, make_finding
+from pipelines.plan.matrix.compat import Compat, Rule, applicable_rules
 from pipelines.plan.provisioning.thresholds import Thresholds
 from pipelines.remote.resources import distributions
 
@@ -34,7 +34,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     """Toolset, CUDA, what does not go together, ninja, git, sccache."""
     tools, python = facts.at("tools"), purpose.target.python
     nvcc = tools.text("nvcc", "version")
-    same = known(nvcc) and str(nvcc).split(".")[:2] == purpose.target.cuda.split(".")[:2]
+    same = parse_release(nvcc) and str(nvcc).split(".")[:2] == purpose.target.cuda.split(".")[:2]
     common = {
         # Another release is not the one that will build: provisioning brings the one ordered.
         "cuda": str(nvcc) if same else purpose.target.cuda,
@@ -47,7 +47,9 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     yield verdict
     if unreached := [text for row in tools.rows("unreached") or [] if (text := row.text())]:
         found = f"no connection to {', '.join(unreached)}"
-        yield finding(AREA, "Build Tools", "warning", found, "2 to 3 GB of Microsoft's", _OFFLINE)
+        yield make_finding(
+            AREA, "Build Tools", "warning", found, "2 to 3 GB of Microsoft's", _OFFLINE
+        )
     yield _check_cuda_compiler(tools, purpose, nvcc)
     yield from _check_compat_rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
     yield from _check_build_programs(tools, purpose, limits)
@@ -64,7 +66,7 @@ def _installed_msvc_toolsets(tools: Facts) -> list[str]:
         text
         for row in tools.rows("visual_studio") or []
         for toolset in row.rows("toolsets") or []
-        if (text := toolset.text()) and known(text)
+        if (text := toolset.text()) and parse_release(text)
     }
     return sorted(found, key=Version, reverse=True)
 
@@ -75,31 +77,31 @@ def _choose(
     """The newest toolset that goes with CUDA, and the verdict on what there is."""
     name = "MSVC toolset"
     if not purpose.msvc:
-        return None, finding(AREA, name, "ok", "a stub for MSVC: no rule applies to it")
+        return None, make_finding(AREA, name, "ok", "a stub for MSVC: no rule applies to it")
     if tools.rows("visual_studio") is None:
         why = tools.at("visual_studio").why
-        return purpose.toolset, finding(AREA, name, "unknown", why)
+        return purpose.toolset, make_finding(AREA, name, "unknown", why)
     if not toolsets:
         wanted = f"Build Tools with {purpose.toolset}" if purpose.toolset else "Build Tools"
         if purpose.existing:
-            return None, finding(AREA, name, "error", "none", wanted, command=_BUILD_TOOLS)
+            return None, make_finding(AREA, name, "error", "none", wanted, command=_BUILD_TOOLS)
         found = "not there yet"
-        return purpose.toolset, finding(AREA, name, "warning", found, wanted, _PROVISION)
+        return purpose.toolset, make_finding(AREA, name, "warning", found, wanted, _PROVISION)
     fitting = [t for t in toolsets if not _stops(compat, {**common, "msvc": t})]
     if fitting:
         others = [t for t in toolsets if t != fitting[0]]
         found = fitting[0] + (f" (also {', '.join(others[:4])})" if others else "")
-        return fitting[0], finding(AREA, name, "ok", found)
+        return fitting[0], make_finding(AREA, name, "ok", found)
     first = _stops(compat, {**common, "msvc": toolsets[0]})[0]
     found = f"{', '.join(toolsets[:5])}: {first.says.removesuffix('.')}"
     wanted = f"one that goes with CUDA {common['cuda']}"
-    verdict = finding(AREA, name, "error", found, wanted, first.hint, source=first.source)
+    verdict = make_finding(AREA, name, "error", found, wanted, first.hint, source=first.source)
     return toolsets[0], verdict
 
 
 def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
     rules = (rule for rule in compat.rules if "msvc" in rule.when)
-    return [rule for rule in broken(rules, facts) if rule.level == "error"]
+    return [rule for rule in applicable_rules(rules, facts) if rule.level == "error"]
 
 
 def _check_cuda_compiler(tools: Facts, purpose: Purpose, version: str | None) -> Finding:
@@ -107,13 +109,13 @@ def _check_cuda_compiler(tools: Facts, purpose: Purpose, version: str | None) ->
     answer = tools.at("nvcc")
     hint = "" if purpose.refused else _PROVISION  # which is refused as well
     if answer.absent:
-        return finding(AREA, name, "warning", "not there yet", wanted, hint)
-    if version is None or not known(version):
+        return make_finding(AREA, name, "warning", "not there yet", wanted, hint)
+    if version is None or not parse_release(version):
         why = "it reports no version" if isinstance(answer.tree, dict) else answer.why
-        return finding(AREA, name, "unknown", why, wanted)
+        return make_finding(AREA, name, "unknown", why, wanted)
     if version.split(".")[:2] == purpose.target.cuda.split(".")[:2]:
-        return finding(AREA, name, "ok", f"nvcc {version}")
-    return finding(AREA, name, "warning", f"nvcc {version}", wanted, hint)
+        return make_finding(AREA, name, "ok", f"nvcc {version}")
+    return make_finding(AREA, name, "warning", f"nvcc {version}", wanted, hint)
 
 
 def _check_compat_rules(
@@ -122,9 +124,9 @@ def _check_compat_rules(
     """What does not go together; rules on an architecture once, with those that break them."""
     rules = [rule for rule in compat.rules if "driver" not in rule.when]
     wanted = purpose.target.archs.sass
-    hit: dict[str, list[str]] = {rule.id: [] for rule in broken(rules, facts)}
+    hit: dict[str, list[str]] = {rule.id: [] for rule in applicable_rules(rules, facts)}
     for arch in wanted:
-        for rule in broken(rules, {**facts, "arch": capability(arch)}):
+        for rule in applicable_rules(rules, {**facts, "arch": compute_capability(arch)}):
             if "arch" in rule.when:
                 hit.setdefault(rule.id, []).append(arch)
     for rule in rules:
@@ -142,13 +144,13 @@ def _check_compat_rules(
         *(["msvc"] if purpose.msvc else []),
         *(["torch"] if purpose.target.torch else []),
     ]
-    unknown = [fact for fact in asked if not known(facts.get(fact))]
+    unknown = [fact for fact in asked if not parse_release(facts.get(fact))]
     if unknown:
         found = f"not known: {', '.join(unknown)}; rules about it were not asked"
-        yield finding(AREA, "what goes with what", "unknown", found)
+        yield make_finding(AREA, "what goes with what", "unknown", found)
     elif not hit:
         about = ", ".join(f"{_SHOWN.get(fact, fact)} {facts[fact]}" for fact in asked)
-        yield finding(AREA, "what goes with what", "ok", f"{about}: no rule against it")
+        yield make_finding(AREA, "what goes with what", "ok", f"{about}: no rule against it")
 
 
 def _check_build_programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Finding]:
@@ -157,21 +159,21 @@ def _check_build_programs(tools: Facts, purpose: Purpose, limits: Thresholds) ->
     for name in ("ninja", "git", "sccache"):
         answer = tools.at(name)
         version = answer.text("version")
-        number = known(version)
+        number = parse_release(version)
         wanted = f"{limits.ninja} or newer" if name == "ninja" else ""
         level: Level = "warning"
         if answer.absent and given:
-            yield finding(AREA, name, level, "not there yet", wanted, _PROVISION)
+            yield make_finding(AREA, name, level, "not there yet", wanted, _PROVISION)
         elif answer.absent:
             continue
         elif version is None or number is None:
             why = "it reports no version" if isinstance(answer.tree, dict) else answer.why
-            yield finding(AREA, name, "unknown", version or why, wanted)
+            yield make_finding(AREA, name, "unknown", version or why, wanted)
         elif wanted and number < Version(limits.ninja):
             found = f"{version}: it does not know long paths"
-            yield finding(AREA, name, level, found, wanted, _PROVISION)
+            yield make_finding(AREA, name, level, found, wanted, _PROVISION)
         else:
-            yield finding(AREA, name, "ok", version)
+            yield make_finding(AREA, name, "ok", version)
 
 
 def _check_unpacked_tools(answer: Facts) -> Iterator[Finding]:
@@ -180,25 +182,25 @@ def _check_unpacked_tools(answer: Facts) -> Iterator[Finding]:
     rows = answer.rows()
     if rows is None:
         if answer.failed:
-            yield finding(AREA, name, "unknown", answer.why, wanted)
+            yield make_finding(AREA, name, "unknown", answer.why, wanted)
         return
     # Where nothing is unpacked yet, the verdict on the program itself says so.
     there = [row for row in rows if row.at("values").tree or row.text("error")]
     wrong = [verdict for row in there if (verdict := _drifted(row, name, wanted))]
     yield from wrong
     if there and not wrong:
-        yield finding(AREA, name, "ok", f"{len(there)} directories, {wanted}")
+        yield make_finding(AREA, name, "ok", f"{len(there)} directories, {wanted}")
 
 
 def _drifted(row: Facts, name: str, wanted: str) -> Finding | None:
     found, ok = f"{row.text('id')}: {row.text('found') or row.why}", row.flag("ok")
     if ok is None or row.text("error"):
-        return finding(AREA, name, "unknown", found, wanted)
+        return make_finding(AREA, name, "unknown", found, wanted)
     if not ok:
-        return finding(AREA, name, "warning", found, wanted, _PROVISION)
+        return make_finding(AREA, name, "warning", found, wanted, _PROVISION)
     if row.text("doubt"):
         found += f" ({_PROVISION} --repair does)"
-        return finding(AREA, name, "unknown", found, wanted)
+        return make_finding(AREA, name, "unknown", found, wanted)
     return None
 
 
@@ -208,17 +210,19 @@ def _check_python_packages(facts: Facts, setting: Setting) -> Finding:
     answer = facts.checked(setting)
     values = answer.at("values")
     if answer.flag("ok") is None or not isinstance(values.tree, Mapping):
-        return finding(AREA, name, "unknown", answer.why, wanted)
+        return make_finding(AREA, name, "unknown", answer.why, wanted)
     known_names = ["Python", *setting.spec["names"], "torch's CUDA"]
     have = {n: version for n in known_names if (version := values.text(n))}
-    if odd := [n for n, version in have.items() if known(version) is None]:
-        return finding(AREA, name, "unknown", f"it reports no version of {odd[0]}", wanted)
+    if odd := [n for n, version in have.items() if parse_release(version) is None]:
+        return make_finding(AREA, name, "unknown", f"it reports no version of {odd[0]}", wanted)
     wrong, hint = distributions.judge(cast("distributions.Spec", setting.spec), have)
     if wrong:
-        return finding(AREA, name, "error", wrong, wanted, hint)
+        return make_finding(AREA, name, "error", wrong, wanted, hint)
     if not answer.flag("ok"):  # it sees something there that its words do not show
-        return finding(AREA, name, "unknown", answer.text("found") or answer.why, wanted)
-    return finding(AREA, name, "ok", ", ".join(f"{n} {version}" for n, version in have.items()))
+        return make_finding(AREA, name, "unknown", answer.text("found") or answer.why, wanted)
+    return make_finding(
+        AREA, name, "ok", ", ".join(f"{n} {version}" for n, version in have.items())
+    )
 
 
 def _commands(facts: Facts, setting: Setting) -> Finding:
@@ -228,11 +232,11 @@ def _commands(facts: Facts, setting: Setting) -> Finding:
     answer = facts.checked(setting)
     there = {n: path for n in names if (path := answer.text("values", n))}
     if answer.flag("ok") is None:
-        return finding(AREA, name, "unknown", answer.why, wanted)
+        return make_finding(AREA, name, "unknown", answer.why, wanted)
     missing = ", ".join(n for n in names if n not in there)
     if not missing:
-        return finding(AREA, name, "ok", "; ".join(there.values()))
+        return make_finding(AREA, name, "ok", "; ".join(there.values()))
     if setting.provisioned:
-        return finding(AREA, name, "warning", f"not there yet: {missing}", wanted, _PROVISION)
+        return make_finding(AREA, name, "warning", f"not there yet: {missing}", wanted, _PROVISION)
     hint = f"install {missing} on that machine, where PATH has it"
-    return finding(AREA, name, "error", f"not there: {missing}", wanted, hint)
+    return make_finding(AREA, name, "error", f"not there: {missing}", wanted, hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.core.finding import Finding, Level
-from pipelines.doctor.model import Facts, finding
+from pipelines.doctor.model import Facts, make_finding
 
 AREA = "engine and passthrough"
 _VFIO = "https://docs.kernel.org/driver-api/vfio.html"
@@ -23,7 +23,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         return
     if machine.tree is None:
         for name in ("IOMMU", "VFIO", "GPU"):
-            yield finding(AREA, name, "unknown", machine.why, wanted.text("gpu") or "")
+            yield make_finding(AREA, name, "unknown", machine.why, wanted.text("gpu") or "")
         return
     yield _iommu(machine)
     yield _vfio(machine)
@@ -31,7 +31,9 @@ def judge(facts: Facts) -> Iterator[Finding]:
     if chosen is None:
         hint = facts.text("hints", "chosen", limit=400) or "correct 'gpu' of the host"
         level: Level = "error" if facts.at("chosen").failed else "unknown"
-        yield finding(AREA, "GPU", level, facts.at("chosen").why, wanted.text("gpu") or "", hint)
+        yield make_finding(
+            AREA, "GPU", level, facts.at("chosen").why, wanted.text("gpu") or "", hint
+        )
         return
     for slot in chosen:
         yield from _check_vfio_card(machine, slot.text() or "")
@@ -50,38 +52,40 @@ def _kvm(facts: Facts) -> Finding:
             "switch virtualisation on in the firmware (VT-x, SVM); in a virtual machine, nested "
             "virtualisation of the one below; then: sudo modprobe kvm_intel or kvm_amd"
         )
-        return finding(AREA, name, "error", "there is no /dev/kvm", wanted, hint)
+        return make_finding(AREA, name, "error", "there is no /dev/kvm", wanted, hint)
     if state == "there":
-        return finding(AREA, name, "ok", "/dev/kvm")
+        return make_finding(AREA, name, "ok", "/dev/kvm")
     if state is None:
-        return finding(AREA, name, "unknown", facts.at("machine").why, wanted)
+        return make_finding(AREA, name, "unknown", facts.at("machine").why, wanted)
     if _as_root(facts):
-        return finding(AREA, name, "ok", "/dev/kvm, for root as which the engine runs")
+        return make_finding(AREA, name, "ok", "/dev/kvm, for root as which the engine runs")
     found, hint = "/dev/kvm may not be written by you", "sudo usermod -aG kvm, then sign in again"
-    return finding(AREA, name, "error", found, wanted, hint)
+    return make_finding(AREA, name, "error", found, wanted, hint)
 
 
 def _iommu(machine: Facts) -> Finding:
     name, wanted, groups = "IOMMU", "IOMMU groups", machine.number("groups")
     if groups is None:
-        return finding(AREA, name, "unknown", machine.why, wanted)
+        return make_finding(AREA, name, "unknown", machine.why, wanted)
     if groups:
-        return finding(AREA, name, "ok", f"{groups:.0f} groups")
+        return make_finding(AREA, name, "ok", f"{groups:.0f} groups")
     amd = machine.flag("amd")
     if machine.flag("iommu") or amd:  # AMD's needs no word on the command line
         found = "no groups, though the kernel would use one"
         hint = f"switch {'AMD-Vi (IOMMU)' if amd else 'VT-d'} on in the firmware"
-        return finding(AREA, name, "error", found, wanted, hint, source=_VFIO)
+        return make_finding(AREA, name, "error", found, wanted, hint, source=_VFIO)
     hint = "intel_iommu=on iommu=pt on the kernel's command line, VT-d in the firmware, restart"
-    return finding(AREA, name, "error", "no groups", wanted, hint, source=_VFIO)
+    return make_finding(AREA, name, "error", "no groups", wanted, hint, source=_VFIO)
 
 
 def _vfio(machine: Facts) -> Finding:
     if machine.text("vfio") == "absent":
         found, hint = "there is no /dev/vfio/vfio", _ROOT
-        return finding(AREA, "VFIO", "error", found, "/dev/vfio/vfio", hint, "modprobe vfio-pci")
+        return make_finding(
+            AREA, "VFIO", "error", found, "/dev/vfio/vfio", hint, "modprobe vfio-pci"
+        )
     level: Level = "ok" if machine.text("vfio") else "unknown"
-    return finding(AREA, "VFIO", level, "/dev/vfio/vfio" if level == "ok" else machine.why)
+    return make_finding(AREA, "VFIO", level, "/dev/vfio/vfio" if level == "ok" else machine.why)
 
 
 def _check_vfio_card(machine: Facts, slot: str) -> Iterator[Finding]:
@@ -92,7 +96,7 @@ def _check_vfio_card(machine: Facts, slot: str) -> Iterator[Finding]:
     groups = {row.number("group") for row in own}
     if None in groups or not groups:
         found, hint = "in no IOMMU group", "see IOMMU above"
-        yield finding(AREA, f"{title} group", "error", found, "a group", hint, source=_VFIO)
+        yield make_finding(AREA, f"{title} group", "error", found, "a group", hint, source=_VFIO)
         return
     yield _group(f"{title} group", rows, own)
     for row in own:
@@ -114,7 +118,7 @@ def _group(name: str, rows: list[Facts], own: list[Facts]) -> Finding:
     ]
     numbers = ", ".join(f"{number:.0f}" for number in sorted(n for n in groups if n is not None))
     if not strangers:
-        return finding(AREA, name, "ok", f"group {numbers}, only the card")
+        return make_finding(AREA, name, "ok", f"group {numbers}, only the card")
     others = [f"{row.text('address')} ({row.text('driver') or 'no driver'})" for row in strangers]
     held = [row for row in strangers if row.text("driver") not in (None, "vfio-pci")]
     found = f"group {numbers} is shared with {', '.join(others[:_MOST])}"
@@ -123,24 +127,24 @@ def _group(name: str, rows: list[Facts], own: list[Facts]) -> Finding:
         "the group: bind them to vfio-pci as well. pcie_acs_override gives up their isolation"
     )
     level: Level = "error" if held else "warning"
-    return finding(AREA, name, level, found, "only the card", hint, source=_VFIO)
+    return make_finding(AREA, name, level, found, "only the card", hint, source=_VFIO)
 
 
 def _binding(title: str, row: Facts) -> Finding:
     address, driver = row.text("address") or "", row.text("driver")
     name, wanted = f"{title} driver .{address.rpartition('.')[2]}", "vfio-pci"
     if driver == wanted:
-        return finding(AREA, name, "ok", driver)
+        return make_finding(AREA, name, "ok", driver)
     hint = f"vfio-pci.ids={row.text('vendor')}:{row.text('device')} on the kernel's command line"
     command = f"driverctl set-override {address} vfio-pci"
     found = f"bound to {driver}" if driver else "bound to no driver"
-    return finding(AREA, name, "error", found, wanted, f"{hint}, or {_ROOT}", command, _VFIO)
+    return make_finding(AREA, name, "error", found, wanted, f"{hint}, or {_ROOT}", command, _VFIO)
 
 
 def _check_vfio_node(machine: Facts, name: str, group: int) -> Finding:
     path, state = f"/dev/vfio/{group}", machine.text("nodes", str(group))
     if state == "absent":
         hint = "bind all functions of the card to vfio-pci"
-        return finding(AREA, name, "error", f"there is no {path}", path, hint)
+        return make_finding(AREA, name, "error", f"there is no {path}", path, hint)
     level: Level = "ok" if state else "unknown"
-    return finding(AREA, name, level, path if state else machine.why)
+    return make_finding(AREA, name, level, path if state else machine.why)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.core import units
 from pipelines.core.errors import ConfigError, PipelineError, SetupError, StorageError
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.core.model import Model, first_problem
 from pipelines.core.units import GIB
 from pipelines.fleet.model import Machine
@@ -82,22 +82,24 @@ class HostChecks:
             found = _Identity.model_validate(answer)
         except ValidationError as error:
             raise UnfitHostError(
-                f"{name} reports invalid facts: {safe(first_problem(error), 200)}",
+                f"{name} reports invalid facts: {safe_text(first_problem(error), 200)}",
                 hint="Check what answers there.",
             ) from None
         most = self._settings.clock_minutes * 60
         off = found.time - after if found.time > after else min(0.0, found.time - before)
         if abs(off) > most:
             raise UnfitHostError(
-                f"{name}: its clock is {units.elapsed(abs(off))} {'ahead' if off > 0 else 'behind'}"
-                f" of this machine's; a fleet allows {units.elapsed(most)}",
+                f"{name}: its clock is {units.format_elapsed(abs(off))} "
+                f"{'ahead' if off > 0 else 'behind'}"
+                f" of this machine's; a fleet allows {units.format_elapsed(most)}",
                 hint="Correct it: builds compare the times of files. w32tm /resync does so.",
             )
         need = self._settings.free_gib * GIB
         if found.free < need:
             raise UnfitHostError(
-                f"{name} has {units.size(found.free)} free where it builds, {root}; a fleet needs "
-                f"{units.size(int(need))}",
+                f"{name} has {units.format_size(found.free)} free where it builds, {root}; a "
+                "fleet needs "
+                f"{units.format_size(int(need))}",
                 hint="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
         place = f"{found.place} {found.boot}"
@@ -130,17 +132,18 @@ class HostChecks:
             here, there = mine.get(key), first.chain.get(key)
             if here == there:
                 continue
-            here, there = line(here or "absent", 300), line(there or "absent", 300)
+            here, there = safe_line(here or "absent", 300), safe_line(there or "absent", 300)
             if name == first.host:
                 self._others[name] = UnfitHostError(
-                    f"{name} has another toolchain than when this fleet began: {line(key, 80)} "
+                    f"{name} has another toolchain than when this fleet began: "
+                    f"{safe_line(key, 80)} "
                     f"is {here}, it was {there}",
                     hint=f"Restore it. Or remove {self._file}: then what is done was "
                     "built with another than the rest.",
                 )
             else:
                 self._others[name] = UnfitHostError(
-                    f"{name} has another toolchain than {first.host}: {line(key, 80)} is "
+                    f"{name} has another toolchain than {first.host}: {safe_line(key, 80)} is "
                     f"{here}, there {there}",
                     hint="Make them equal, or build on each with its own command: --hosts.",
                 )
@@ -168,7 +171,7 @@ class HostChecks:
             return _Known()
         except (OSError, ValidationError) as error:
             raise StorageError(
-                f"{self._file} cannot be read: {line(error, 200)}",
+                f"{self._file} cannot be read: {safe_line(error, 200)}",
                 hint="Remove it: the next check of each host creates it again.",
             ) from None
 
@@ -190,7 +193,7 @@ class Survey:
 _Look = Callable[[], tuple[Facts, tuple[str, ...]]]
 
 
-def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
+def survey_hosts(settings: Config, looks: Mapping[str, _Look]) -> Survey:
     """Reach every host; ``looks``: facts and GPUs of each."""
     found = Survey()
 
@@ -200,10 +203,10 @@ def survey(settings: Config, looks: Mapping[str, _Look]) -> Survey:
         except (ConfigError, SetupError) as error:
             return error
         except PipelineError as error:
-            return line(error.message, 500) or error.title
+            return safe_line(error.message, 500) or error.title
         except Exception as error:
             _log.info("%s: survey", name, exc_info=error)
-            return f"this should not happen: {type(error).__name__}: {line(error)}"
+            return f"this should not happen: {type(error).__name__}: {safe_line(error)}"
         return HostFacts.from_session(facts, name=name, native=gpus or None), gpus
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="survey") as pool:

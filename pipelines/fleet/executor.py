@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pipelines.core.errors import BuildError, PipelineError
 from pipelines.core.files import write_atomic
-from pipelines.core.paths import home
-from pipelines.core.units import few
+from pipelines.core.paths import project_dir
+from pipelines.core.units import join_first
 from pipelines.fleet.checks import HostChecks
 from pipelines.fleet.model import Details, Task
-from pipelines.fleet.sessions import Notices, Sessions, SharedSession, axes_of
+from pipelines.fleet.sessions import Notices, Sessions, SharedSession, session_axes
 from pipelines.fleet.workers import Result, log_of
-from pipelines.hosts.live import LiveSession, gpus_of
+from pipelines.hosts.live import LiveSession, visible_gpu_capabilities
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.record.results import BuildResult, CollectResult, SmokeResult, StageResult
 from pipelines.record.run import Run, StageLog
 from pipelines.remote.facts import Facts
@@ -48,7 +48,7 @@ class FleetPlan:
         """The runs of all that ``task`` comes after; :class:`BuildError` where one is missing."""
         if missing := [key for key in task.after if key not in self.runs]:
             raise BuildError(
-                f"{task.key} comes after {few(missing)}, which has no run",
+                f"{task.key} comes after {join_first(missing)}, which has no run",
                 hint="The same command builds what is missing.",
             )
         return tuple(self.runs[key] for key in task.after)
@@ -79,12 +79,12 @@ class FleetLine(Line):
         if stage is not PROVISION:
             return super().do(stage)
         with self._shared.lock:
-            ready = self._shared.ready.get(axes_of(self.plan))
+            ready = self._shared.ready.get(session_axes(self.plan))
             if ready is not None and ready.result is not None:
                 self.run.put_stage(ready)
                 return ready.result
             done = super().do(stage)
-            self._shared.ready[axes_of(self.plan)] = self.run.stages()[PROVISION.name]
+            self._shared.ready[session_axes(self.plan)] = self.run.stages()[PROVISION.name]
             return done
 
     def _build(self, session: LiveSession, plan: BuildPlan, log: StageLog) -> StageResult:
@@ -117,7 +117,7 @@ class HostExecutor:
             request = replace(request, share=task.key.rpartition("/")[2].replace("of", "/"))
         elif task.kind == "link":
             request = replace(request, objects=plan.before(task))
-        return resolve(plan.settings, request, events=Notices)
+        return resolve_build_plan(plan.settings, request, events=Notices)
 
     def do(self, task: Task, result: Result) -> None:
         """Do it; ``result`` says how far it came, also where it raises."""
@@ -144,15 +144,15 @@ class HostExecutor:
     def _make_ready(self, line: Line, shared: SharedSession) -> None:
         """Provision for a test, unless that was done before."""
         with shared.lock:
-            line.provisioned = shared.ready.get(axes_of(line.plan))
+            line.provisioned = shared.ready.get(session_axes(line.plan))
             if line.provisioned is None:
                 run_provision(line)
             if line.provisioned is not None:
-                shared.ready[axes_of(line.plan)] = line.provisioned
+                shared.ready[session_axes(line.plan)] = line.provisioned
 
     def withdraw(self, task: Task) -> None:
         """End the jobs that the task's run has left on the host, if there is one."""
-        out = home() / self._plan.settings.out
+        out = project_dir() / self._plan.settings.out
         if (run := run_of(self._pointer(task), out)) is None:
             return
         with self.sessions.shared(self.plan(task)) as shared:
@@ -172,7 +172,7 @@ class HostExecutor:
         plan = self.plan(self._first)
         with self.sessions.shared(plan) as shared:
             facts = shared.session.whole_facts
-            gpus = gpus_of(shared.session) if plan.host.capabilities.gpu else ()
+            gpus = visible_gpu_capabilities(shared.session) if plan.host.capabilities.gpu else ()
         return facts, gpus
 
     def unblock(self) -> None:

@@ -82,7 +82,9 @@ class FleetState(Model):
     """The latest first; not necessarily all."""
 
 
-def state(ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = None) -> FleetState:
+def fleet_state(
+    ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = None
+) -> FleetState:
     """Of the ledger; ``progress`` is that of each host, where its tasks run in this process."""
     entries, hosts, attempts = ledger.tasks(), ledger.hosts(), ledger.attempts()
     up = {one.machine.name for one in hosts if one.state == "up" and not one.drained}
@@ -93,7 +95,9 @@ def state(ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = No
         now=now,
         ended=ledger.number("ended"),
         paused=ledger.fact("paused") == "yes",
-        left=remaining(entries, attempts, [one.machine for one in hosts if one.state == "up"], now),
+        left=estimate_remaining(
+            entries, attempts, [one.machine for one in hosts if one.state == "up"], now
+        ),
         tasks=Counter(one.state for one in entries),
         hosts=tuple(_host_views(hosts, entries, attempts, progress or {})),
         waiting=tuple(_explain_waiting_tasks(entries, up)),
@@ -101,7 +105,7 @@ def state(ledger: Ledger, progress: Mapping[str, Sequence[Progress]] | None = No
     )
 
 
-def remaining(
+def estimate_remaining(
     entries: Sequence[TaskEntry], attempts: Iterable[Span], machines: Sequence[Machine], now: float
 ) -> tuple[float, float] | None:
     """Seconds until all tasks are done, at least and at most, from the times of finished ones.
@@ -209,7 +213,7 @@ def _collect_troubles(entries: Sequence[TaskEntry], attempts: Sequence[Span]) ->
     return sorted(found, key=lambda one: -one.at)[:_MOST]
 
 
-def numbered(name: str) -> tuple[object, ...]:
+def natural_sort_key(name: str) -> tuple[object, ...]:
     """The order of names in which ``lab2`` comes before ``lab10``."""
     parts = re.split(r"(\d{1,9})", name)
     return tuple((1, int(part)) if part.isdecimal() else (0, part) for part in parts)

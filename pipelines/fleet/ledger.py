@@ -21,7 +21,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from pipelines.core.errors import ConfigError, StorageError
 from pipelines.core.files import disk_errors, new_directory
-from pipelines.core.hosttext import line, redact, redact_all
+from pipelines.core.hosttext import redact, redact_all, safe_line
 from pipelines.core.model import first_problem
 from pipelines.fleet.model import (
     Ended,
@@ -135,7 +135,7 @@ class Transaction:
         """Note that something happened."""
         self.database.execute(
             "INSERT INTO events (at, what, key, host, message) VALUES (?, ?, ?, ?, ?)",
-            (self.at, what, key, host, line(message, 500)),
+            (self.at, what, key, host, safe_line(message, 500)),
         )
 
     def fact(self, key: str, value: str) -> None:
@@ -170,7 +170,7 @@ class Ledger:
         if found != str(SCHEMA):
             self._database.close()
             raise ConfigError(
-                f"{path} has a ledger of version {line(found, 20) or '?'}, not {SCHEMA}",
+                f"{path} has a ledger of version {safe_line(found, 20) or '?'}, not {SCHEMA}",
                 hint="Start a new fleet, or use the release that started this one.",
             )
 
@@ -336,7 +336,7 @@ class Ledger:
         if not known:
             kind = "host" if host else "task"
             raise ConfigError(
-                f"{self.path.name} has no {kind} '{line(subject, 80)}'",
+                f"{self.path.name} has no {kind} '{safe_line(subject, 80)}'",
                 hint="invoke fleet lists them.",
             )
         with self.change(at) as change:
@@ -393,6 +393,6 @@ def _storage(path: Path) -> Iterator[None]:
 
 def _damaged_ledger_error(path: Path, why: str) -> ConfigError:
     return ConfigError(
-        f"{path} has no readable ledger: {line(why)}",
+        f"{path} has no readable ledger: {safe_line(why)}",
         hint=f"Its {FILE} is damaged: start a new fleet; finished runs are kept in out.",
     )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.core.units import counted, few, gib
+from pipelines.core.units import format_gib, join_first, pluralize
 from pipelines.fleet.model import FINAL, Ended, HostEntry, Machine, Task, TaskEntry
 from pipelines.record.results import ErrorResult
 
@@ -114,7 +114,7 @@ def _expected_end(end: float, now: float) -> float:
     return max(end, now + (now - end) / 2)
 
 
-def assign(
+def assign_tasks(
     waiting: Iterable[tuple[Task, Collection[str]]], rooms: Mapping[str, Room], now: float
 ) -> list[tuple[Task, Room]]:
     """What starts where; ``waiting`` has tasks in order, each with its possible hosts.
@@ -149,7 +149,7 @@ def assign(
     return begun
 
 
-def followers(tasks: Iterable[Task]) -> dict[str, list[str]]:
+def direct_dependents(tasks: Iterable[Task]) -> dict[str, list[str]]:
     """Key -> keys of those that come right after it."""
     found: dict[str, list[str]] = {}
     for task in tasks:
@@ -158,7 +158,7 @@ def followers(tasks: Iterable[Task]) -> dict[str, list[str]]:
     return found
 
 
-def ranks(ordered: Iterable[Task], machines: Iterable[Machine]) -> dict[str, float]:
+def downstream_seconds(ordered: Iterable[Task], machines: Iterable[Machine]) -> dict[str, float]:
     """Key -> planned seconds from its start to the end of everything that depends on it.
 
     ``ordered``: in the order of dependencies.
@@ -166,7 +166,7 @@ def ranks(ordered: Iterable[Task], machines: Iterable[Machine]) -> dict[str, flo
     tasks = [*ordered]
     cores = sorted(max(1, one.cores // one.slots) for one in machines) or [1]
     usual = cores[len(cores) // 2]
-    after = followers(tasks)
+    after = direct_dependents(tasks)
     found: dict[str, float] = {}
     for task in reversed(tasks):
         longest = max((found[key] for key in after.get(task.key, ())), default=0.0)
@@ -174,7 +174,7 @@ def ranks(ordered: Iterable[Task], machines: Iterable[Machine]) -> dict[str, flo
     return found
 
 
-def verdict(
+def fields_after_attempt(
     entry: TaskEntry, ended: Ended, limits: Limits, now: float, *, elsewhere: bool
 ) -> dict[str, Any]:
     """The fields of ``entry`` that change when an attempt has ended.
@@ -208,9 +208,9 @@ def verdict(
 
 def _quarantine(ended: Ended, died: tuple[str, ...], losses: dict[str, int]) -> ErrorResult:
     if len(died) > 1:
-        said = f"{few(died, ' and ')} were lost while working on {ended.key}"
+        said = f"{join_first(died, ' and ')} were lost while working on {ended.key}"
     else:
-        said = f"{counted(sum(losses.values()), 'attempt')} of {ended.key} were lost"
+        said = f"{pluralize(sum(losses.values()), 'attempt')} of {ended.key} were lost"
     return ErrorResult(
         kind="HostError",
         title="quarantined",
@@ -219,7 +219,7 @@ def _quarantine(ended: Ended, died: tuple[str, ...], losses: dict[str, int]) -> 
     )
 
 
-def blocked(
+def find_blocked_tasks(
     entries: Mapping[str, TaskEntry], order: Iterable[str], hosts: Mapping[str, HostEntry]
 ) -> dict[str, ErrorResult]:
     """Waiting tasks that can never start, and why, such as shards that are no longer needed.
@@ -227,7 +227,7 @@ def blocked(
     ``order``: in the order of dependencies.
     """
     found: dict[str, ErrorResult] = {}
-    after = followers(entry.task for entry in entries.values())
+    after = direct_dependents(entry.task for entry in entries.values())
     fits: dict[object, bool] = {}  # thousands of tasks are alike
     for key in order:
         entry = entries[key]
@@ -267,7 +267,7 @@ def _no_host(task: Task, hosts: Mapping[str, HostEntry]) -> ErrorResult:
     return ErrorResult(
         kind="ConfigError",
         title="configuration",
-        message=f"no host fits: {few(why, '; ') or 'none was given'}",
+        message=f"no host fits: {join_first(why, '; ') or 'none was given'}",
         hint="invoke plan --host NAME says what a host can build.",
     )
 
@@ -275,7 +275,8 @@ def _no_host(task: Task, hosts: Mapping[str, HostEntry]) -> ErrorResult:
 def _machine_shortfall(task: Task, machine: Machine) -> str:
     needs = task.needs
     if needs.gpu and not set(needs.gpu) & set(machine.gpus):
-        return f"it needs a GPU of {few(needs.gpu, ' or ')}"
+        return f"it needs a GPU of {join_first(needs.gpu, ' or ')}"
     if needs.memory > machine.memory:
-        return f"it needs {gib(needs.memory, 1)} of memory, there are {gib(machine.memory, 1)}"
-    return f"it needs {counted(needs.slots, 'slot')}" if needs.slots > machine.slots else ""
+        has = format_gib(machine.memory, 1)
+        return f"it needs {format_gib(needs.memory, 1)} of memory, there are {has}"
+    return f"it needs {pluralize(needs.slots, 'slot')}" if needs.slots > machine.slots else ""

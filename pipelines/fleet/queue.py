@@ -5,10 +5,10 @@ from __future__ import annotations
 import graphlib
 from collections.abc import Iterable, Iterator, Mapping
 
-from pipelines.core.units import few
+from pipelines.core.units import join_first
 from pipelines.fleet.ledger import Transaction
 from pipelines.fleet.model import HostEntry, Machine, Order, TaskEntry
-from pipelines.fleet.policy import Limits, blocked, followers, ranks
+from pipelines.fleet.policy import Limits, direct_dependents, downstream_seconds, find_blocked_tasks
 
 
 class TaskQueue:
@@ -23,9 +23,9 @@ class TaskQueue:
         self.waiting: dict[str, TaskEntry] = {}
         self.busy: dict[str, TaskEntry] = {}
         """What runs, or may run somewhere."""
-        self._rank = ranks([tasks[key] for key in self.order], machines)
+        self._rank = downstream_seconds([tasks[key] for key in self.order], machines)
         self._turn = {key: turn for turn, key in enumerate(entries)}
-        self._next = followers(tasks.values())
+        self._next = direct_dependents(tasks.values())
         self._undone = {
             key: sum(entries[one].state != "done" for one in set(task.after))
             for key, task in tasks.items()
@@ -59,7 +59,7 @@ class TaskQueue:
 
     def block(self, change: Transaction, hosts: Mapping[str, HostEntry]) -> None:
         """Finish what can never begin."""
-        for key, error in blocked(self.entries, self.order, hosts).items():
+        for key, error in find_blocked_tasks(self.entries, self.order, hosts).items():
             self.finish(change, self.entries[key], "blocked", error=error)
 
     def done(self, key: str) -> None:
@@ -83,7 +83,7 @@ class TaskQueue:
         return -entry.priority, not entry.task.needs.gpu, -self._rank[key], self._turn[key]
 
 
-def obey(
+def execute_order(
     order: Order,
     change: Transaction,
     tasks: TaskQueue,
@@ -112,7 +112,7 @@ def obey(
         touched = _retry(change, tasks, mine)
     tasks.block(change, hosts)
     nothing = verb in ("cancel", "retry") and not touched
-    states = few(sorted({one.state for one in mine}))
+    states = join_first(sorted({one.state for one in mine}))
     change.answer(order, f"nothing to do: it is {states}" if nothing else "done")
     host = subject if verb in ("drain", "undrain") else ""
     message = str(order.number) if verb == "priority" else ""

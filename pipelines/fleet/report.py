@@ -12,13 +12,13 @@ from pipelines.record.run import Run
 from pipelines.reports import junit
 from pipelines.reports.load import NotBegun, load_view, view_without
 from pipelines.reports.model import Suite
-from pipelines.reports.suites import suite_without, suites
+from pipelines.reports.suites import junit_suites, suite_without
 from pipelines.reports.views import RunView
 from pipelines.reports.write import tell_github
-from pipelines.reports.write import write as write_page
+from pipelines.reports.write import write_summary_pages as write_page
 
 
-def write(ledger: Ledger) -> Path:
+def write_fleet_report(ledger: Ledger) -> Path:
     """``report.html``, ``junit.xml`` and ``summary.md`` in the fleet's directory; the page.
 
     Raises ``StorageError`` when they cannot be written, :class:`ConfigError` for a damaged ledger,
@@ -33,7 +33,7 @@ def write(ledger: Ledger) -> Path:
     shown = [_cell_report(ledger.path, name, tasks, attempts) for name, tasks in cells.items()]
     views = [view for view, _ in shown]
     page = write_page(views, ledger.path)
-    junit.write(ledger.path / "junit.xml", [one for _, made in shown for one in made])
+    junit.write_junit_file(ledger.path / "junit.xml", [one for _, made in shown for one in made])
     tell_github(views)
     return page
 
@@ -48,7 +48,7 @@ def _cell_report(
     why = "its run was removed"
     if run is not None:
         try:
-            view, made = load_view(run), suites(run)
+            view, made = load_view(run), junit_suites(run)
         except ConfigError as error:
             why = error.message
         else:

@@ -13,12 +13,12 @@ from pipelines.core import errors, units
 from pipelines.core.console import console, say
 from pipelines.core.errors import PipelineError, StorageError
 from pipelines.core.files import disk_errors, sha256_of
-from pipelines.core.hosttext import line
-from pipelines.core.paths import home
+from pipelines.core.hosttext import safe_line
+from pipelines.core.paths import project_dir
 from pipelines.fleet import report
-from pipelines.fleet.checks import HostChecks, Survey, survey
+from pipelines.fleet.checks import HostChecks, Survey, survey_hosts
 from pipelines.fleet.executor import FleetPlan, HostExecutor
-from pipelines.fleet.history import state
+from pipelines.fleet.history import fleet_state
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Span, Task, TaskEntry
 from pipelines.fleet.policy import Limits
@@ -92,7 +92,7 @@ def show_fleet(request: FleetRequest) -> None:
     cells = request.cells(request.settings.fleet_hosts(request.hosts), Survey())
     _say_left_out(cells)
     for task in cells.tasks:
-        say(f"{task.key}: {units.few(task.hosts)}")
+        say(f"{task.key}: {units.join_first(task.hosts)}")
     if request.request.shards == "auto":
         say("the number of shards is known once the hosts have been asked", "dim")
     say(NOTHING, style="green")
@@ -106,7 +106,7 @@ def run_fleet(request: FleetRequest) -> Path:
     """
     names = request.settings.fleet_hosts(request.hosts)
     cells = request.cells(names, Survey())  # refuses what cannot be, before anything is reached
-    ledger = open_ledger(home() / request.settings.out, request.hash)
+    ledger = open_ledger(project_dir() / request.settings.out, request.hash)
     try:
         _say_left_out(cells)
         return _execute_fleet(request, names, cells, ledger)
@@ -117,7 +117,7 @@ def run_fleet(request: FleetRequest) -> Path:
 def _say_left_out(cells: Cells) -> None:
     for why in dict.fromkeys(cells.left_out.values()):
         left_out = [name for name, reason in cells.left_out.items() if reason == why]
-        say(f"left out: {units.few(left_out)}: {line(why, 500)}", style="yellow")
+        say(f"left out: {units.join_first(left_out)}: {safe_line(why, 500)}", style="yellow")
 
 
 def open_ledger(out: Path, order: str) -> Ledger:
@@ -160,8 +160,8 @@ def _execute_fleet(
             executors[name] = HostExecutor(name, plan, checks, first)
     finished = False
     try:
-        say(f"checking {units.counted(len(executors), 'host')}")
-        known = survey(settings, {name: one.survey for name, one in executors.items()})
+        say(f"checking {units.pluralize(len(executors), 'host')}")
+        known = survey_hosts(settings, {name: one.survey for name, one in executors.items()})
         for name, error in known.left_out.items():
             say(f"{name} is left out: {error.message}. {error.hint}", style="yellow")
             executors.pop(name).close(stop=False)
@@ -172,8 +172,8 @@ def _execute_fleet(
         tasks = request.cells(tuple(executors), known).tasks
         ledger.put(tasks, known.machines.values(), time.time())
         counts = (len({task.cell for task in tasks}), "cell"), (len(tasks), "task")
-        what, hosts = ", ".join(units.counted(*one) for one in counts), len(known.machines)
-        say(f"{what} on {units.counted(hosts, 'host')}: {folder}", style="bold")
+        what, hosts = ", ".join(units.pluralize(*one) for one in counts), len(known.machines)
+        say(f"{what} on {units.pluralize(hosts, 'host')}: {folder}", style="bold")
         workers = {name: HostWorker(name, one, folder) for name, one in executors.items()}
         summary = _schedule(ledger, workers, settings)
         finished = True
@@ -187,7 +187,7 @@ def _execute_fleet(
     finally:
         for executor in executors.values():
             executor.close(stop=finished)
-    say(f"{report.write(ledger)}", style="bold")
+    say(f"{report.write_fleet_report(ledger)}", style="bold")
     _say_end(ledger, summary)
     return folder
 
@@ -201,7 +201,7 @@ def _schedule(ledger: Ledger, workers: Mapping[str, HostWorker], settings: Confi
         nonlocal next_view
         began = time.monotonic()
         progress = {name: one.progress() for name, one in workers.items()}
-        view.update(state(ledger, progress))
+        view.update(fleet_state(ledger, progress))
         ended = time.monotonic()
         next_view = ended + max(_EVERY, _PART * (ended - began))
 
@@ -233,7 +233,7 @@ def _say_end(ledger: Ledger, summary: Summary) -> None:
     if summary.complete:
         return
     bad = [one for one in ledger.tasks() if one.state != "done"]
-    named = units.few([f"{one.task.key} ({one.state})" for one in bad])
+    named = units.join_first([f"{one.task.key} ({one.state})" for one in bad])
     raise FleetError(
         f"{len(bad)} of {sum(summary.tasks.values())} tasks are not done: {named}"
         + (f"; {summary.stuck}" if summary.stuck else ""),
@@ -297,7 +297,7 @@ def _why_not_done(task: Task, attempt: Span | None) -> str:
         return "no attempt has ended"
     folder = Path(attempt.run)
     if not (folder / "record.sqlite").is_file():
-        return f"its run {line(folder.name, 100)} is gone"
+        return f"its run {safe_line(folder.name, 100)} is gone"
     try:
         return (
             ""
@@ -305,9 +305,9 @@ def _why_not_done(task: Task, attempt: Span | None) -> str:
             else _first_changed_artifact(Run(folder), shard=task.kind == "shard")
         )
     except PipelineError as error:
-        return line(error.message)
+        return safe_line(error.message)
     except OSError as error:
-        return f"its run {line(folder.name, 100)} cannot be read: {error.strerror}"
+        return f"its run {safe_line(folder.name, 100)} cannot be read: {error.strerror}"
 
 
 def _first_changed_artifact(run: Run, *, shard: bool) -> str:
@@ -324,7 +324,7 @@ def _first_changed_artifact(run: Run, *, shard: bool) -> str:
     if audit is not None and not files:  # taken from elsewhere
         files = {f"wheels/{one.file}": one.sha256 for one in audit.files}
     for path, sha256 in files.items():
-        name = line(Path(path).name, 100)
+        name = safe_line(Path(path).name, 100)
         if not (run.path / path).is_file():
             return f"{name} is not in its run {run.id}"
         if sha256_of(run.path / path) != sha256:

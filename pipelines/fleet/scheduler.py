@@ -40,10 +40,10 @@ from pipelines.fleet.model import (
 from pipelines.fleet.policy import (
     Limits,
     Room,
-    assign,
-    verdict,
+    assign_tasks,
+    fields_after_attempt,
 )
-from pipelines.fleet.queue import TaskQueue, obey
+from pipelines.fleet.queue import TaskQueue, execute_order
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ class Scheduler:
             else:
                 waiting.append((entry.task, hosts))
         takers = {name: room for name, room in rooms.items() if not self.hosts[name].drained}
-        chosen = assign(waiting, takers, now)
+        chosen = assign_tasks(waiting, takers, now)
         begun += [(self.entries[task.key], room) for task, room in chosen]
         if begun:
             with self._change() as change:
@@ -248,7 +248,7 @@ class Scheduler:
         usable = any(h.state != "refused" for name, h in self.hosts.items() if name in elsewhere)
         with self._change() as change:
             change.end(ended)
-            values = verdict(entry, ended, self.limits, change.at, elsewhere=usable)
+            values = fields_after_attempt(entry, ended, self.limits, change.at, elsewhere=usable)
             change.task(entry, **values)
             if entry.state in FINAL - {"done"}:
                 if entry.state != ended.outcome:
@@ -356,7 +356,7 @@ class Scheduler:
         self._seen = seen
         for order in self.ledger.open_orders():
             with self._change() as change:
-                running = obey(order, change, self._tasks, self.hosts, self.limits)
+                running = execute_order(order, change, self._tasks, self.hosts, self.limits)
             self.paused = self.ledger.fact("paused") == "yes"
             for entry in running:
                 self.workers.cancel(entry.task.key)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pipelines.core.console import say
 from pipelines.core.errors import ConfigError, PipelineError
-from pipelines.core.hosttext import line
-from pipelines.core.observer import observer
+from pipelines.core.hosttext import safe_line
+from pipelines.core.observer import current_observer
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession, part_of
 from pipelines.plan.matrix.buildplan import BuildPlan
@@ -26,7 +26,7 @@ class Notices(Silent):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._one = observer()
+        self._one = current_observer()
 
     def step(self, text: str) -> None:
         """A line for each step, from whatever thread."""
@@ -170,13 +170,13 @@ class Sessions:
                     life.stop()
                     mark.unlink(missing_ok=True)
             except PipelineError as error:
-                say(f"{shared.session.host.name}: {line(error.message)}", style="yellow")
+                say(f"{shared.session.host.name}: {safe_line(error.message)}", style="yellow")
 
     def _all(self) -> list[SharedSession]:
         with self._lock:
             return list(self._shared.values())
 
 
-def axes_of(plan: BuildPlan) -> tuple[str, ...]:
+def session_axes(plan: BuildPlan) -> tuple[str, ...]:
     """What one provisioning serves."""
     return tuple(plan.target.session.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipelines.core.architectures.archs import capability
+from pipelines.core.architectures.archs import compute_capability
 from pipelines.core.errors import ConfigError
 from pipelines.core.units import GIB
 from pipelines.fleet.model import Machine, Needs, Task
@@ -157,7 +157,7 @@ def _auto(plans: Mapping[str, Plan | str], rows: Mapping[str, Row]) -> int:
 
 def _test(cell: Task, row: Row, fitting: Iterable[str], machines: Mapping[str, Machine]) -> Task:
     """A cell's smoke test: where a GPU of its architectures is, if there is one anywhere."""
-    wanted = tuple(sorted({capability(arch) for arch in row.target.archs.sass}))
+    wanted = tuple(sorted({compute_capability(arch) for arch in row.target.archs.sass}))
     gpus = {name: set(machine.gpus) for name, machine in machines.items() if machine.gpus}
     able = [name for name in fitting if gpus.get(name, set()) & {*wanted}]
     missing = {

@@ -14,9 +14,9 @@ from rich.live import Live
 from rich.text import Text
 
 from pipelines.core import github, units
-from pipelines.core.github import inert
-from pipelines.core.hosttext import line
-from pipelines.fleet.history import FleetState, HostView, Trouble, Waiting, numbered
+from pipelines.core.github import escape_commands
+from pipelines.core.hosttext import safe_line
+from pipelines.fleet.history import FleetState, HostView, Trouble, Waiting, natural_sort_key
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import HostStatus, Logged, Progress, TaskState
 
@@ -55,7 +55,7 @@ _SILENT = ("controller", "asked")
 _SHOWN = 4
 
 
-def render(state: FleetState, width: int, height: int = 40) -> Group:
+def render_fleet(state: FleetState, width: int, height: int = 40) -> Group:
     """Everything in at most ``height`` lines of at most ``width`` characters.
 
     Hosts without problems are folded first.
@@ -73,15 +73,15 @@ def render(state: FleetState, width: int, height: int = 40) -> Group:
 
 
 def _head(state: FleetState) -> Iterator[Text]:
-    took = units.elapsed((state.now if state.ended is None else state.ended) - state.began)
+    took = units.format_elapsed((state.now if state.ended is None else state.ended) - state.began)
     first = Text(_sanitize_text(state.name, 40), style="bold")
-    first.append(f"  {units.counted(sum(state.tasks.values()), 'task')}, {took}", style="dim")
+    first.append(f"  {units.pluralize(sum(state.tasks.values()), 'task')}, {took}", style="dim")
     if state.ended is not None:
         first.append("  ended", style="dim")
     elif state.paused:
         first.append("  paused", style="bold yellow")
     elif state.left is not None:
-        least, most = map(units.estimate, state.left)
+        least, most = map(units.format_estimate, state.left)
         left = f"{least} to {most} left" if least != most else f"about {most} left"
         first.append(f"  {left if state.left[1] >= 1 else 'longer than estimated'}")
     yield first
@@ -94,7 +94,11 @@ def _render_hosts(state: FleetState, width: int, room: int) -> Iterator[Text]:
     """A line for each host and task; what has no room is counted."""
     ordered = sorted(
         state.hosts,
-        key=lambda one: (_FIRST.index(one.status), not one.running, numbered(one.machine.name)),
+        key=lambda one: (
+            _FIRST.index(one.status),
+            not one.running,
+            natural_sort_key(one.machine.name),
+        ),
     )
     column = min(max((len(one.machine.name) for one in ordered), default=4), width // 5)
     shown, used = 0, 0
@@ -108,11 +112,11 @@ def _render_hosts(state: FleetState, width: int, room: int) -> Iterator[Text]:
     if rest := ordered[shown:]:
         busy = [len(host.running) for host in rest if host.running]
         counts = Counter(host.status for host in rest if not host.running)
-        said = [f"{len(busy)} busy with {units.counted(sum(busy), 'task')}"] if busy else []
+        said = [f"{len(busy)} busy with {units.pluralize(sum(busy), 'task')}"] if busy else []
         said += [
             f"{counts[one]} {'idle' if one == 'ready' else one}" for one in _FIRST if counts[one]
         ]
-        folded = f"… and {units.counted(len(rest), 'more host')}: {', '.join(said)}"
+        folded = f"… and {units.pluralize(len(rest), 'more host')}: {', '.join(said)}"
         yield Text(folded, style="dim")
 
 
@@ -139,7 +143,9 @@ def _render_task_progress(one: Progress, now: float, width: int) -> Text:
     column = min(max(12, width - 35), 72)
     row = Text(f"{_shortened(one.key, column):<{column}}  ")
     row.append(f"{_sanitize_text(one.stage or one.kind, 9):<9}  ", style="dim")
-    return row.append(f"{done:>9}  ").append(f"{units.elapsed(now - one.began):>11}", style="dim")
+    return row.append(f"{done:>9}  ").append(
+        f"{units.format_elapsed(now - one.began):>11}", style="dim"
+    )
 
 
 def _render_waiting_tasks(state: FleetState, width: int) -> Iterator[Text]:
@@ -156,7 +162,7 @@ def _render_waiting_tasks(state: FleetState, width: int) -> Iterator[Text]:
 def _waiting_reason(one: Waiting) -> str:
     if one.after:
         shards = (_sanitize_text(key.removeprefix(f"{one.key}/"), 60) for key in one.after)
-        return f"after {units.few(shards, most=3)}"
+        return f"after {units.join_first(shards, most=3)}"
     return _sanitize_text(one.why, 200) or "next"
 
 
@@ -180,7 +186,7 @@ def _trouble(one: Trouble, room: int) -> Text:
     return row
 
 
-def log_lines(events: Iterable[Logged]) -> list[Text]:
+def event_lines(events: Iterable[Logged]) -> list[Text]:
     """A line for each event: for logs and dumb terminals."""
     found = []
     for one in events:
@@ -226,7 +232,7 @@ class LiveView:
         self._state = state
         if self._live is None and (events := self._ledger.events(self._last)):
             self._last = events[-1].id
-            lines = log_lines(events)
+            lines = event_lines(events)
             done, total = state.tasks.get("done", 0), sum(state.tasks.values())
             for one in lines[-1:]:
                 one.append(f"  ({done:,} of {total:,} done)", style="dim")
@@ -236,12 +242,12 @@ class LiveView:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As large as the terminal is at this moment: it may be made larger or smaller."""
         if self._state is not None:
-            yield render(self._state, options.max_width, console.height - 1)
+            yield render_fleet(self._state, options.max_width, console.height - 1)
 
 
 def _sanitize_text(text: str, room: int = 300) -> str:
     """Text of somebody else's: on one line, harmless to terminals and to GitHub's runner."""
-    return inert(line(text, room))
+    return escape_commands(safe_line(text, room))
 
 
 def _shortened(text: str, room: int) -> str:

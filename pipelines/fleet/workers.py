@@ -29,7 +29,7 @@ from pipelines.core.errors import (
     UnexpectedError,
 )
 from pipelines.core.files import disk_errors
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.core.observer import StopTaskError, reporting_to
 from pipelines.core.tables import Trimming
 from pipelines.fleet.model import (
@@ -223,7 +223,7 @@ class HostWorker:
     def withdraw(self, task: Task) -> Withdrawn:
         """End what an attempt has left running on the host; never raises."""
         _, error, gone = self._logged(_Attempt(task, 0), lambda: self._withdraw(task))
-        why = "" if error is None else line(error.message, 500) or error.title
+        why = "" if error is None else safe_line(error.message, 500) or error.title
         return Withdrawn(task.key, self.name, why, gone)
 
     def _withdraw(self, task: Task) -> _End:
@@ -244,14 +244,16 @@ class HostWorker:
             self.executor.reach()
         except PipelineError as error:
             self._bar(error)
-            why = line(error.message, 500) or error.title
+            why = safe_line(error.message, 500) or error.title
         except BaseException as error:
             why = self._unexpected(error).message
         return Reached(self.name, why)
 
     def _unexpected(self, error: BaseException) -> UnexpectedError:
         _log.info("%s", self.name, exc_info=error)
-        return UnexpectedError(f"this should not happen: {type(error).__name__}: {line(error)}")
+        return UnexpectedError(
+            f"this should not happen: {type(error).__name__}: {safe_line(error)}"
+        )
 
     def _judge(self, error: PipelineError) -> Outcome:
         if isinstance(error, TimeUpError):
@@ -429,4 +431,4 @@ def _format_error(error: BaseException) -> str:
     found = error_of(error)
     hint = f"\n-> {found.hint}" if found.hint else ""
     words = f"{found.title} error: {found.message}{hint}"
-    return safe(words, 2 * len(words))
+    return safe_text(words, 2 * len(words))

@@ -16,7 +16,7 @@ from pipelines.core.evidence import Bridge, Evidence, Origin
 from pipelines.core.finding import Finding
 from pipelines.core.model import Model
 from pipelines.core.toolsets import MSVC, STUB, Api, Toolset
-from pipelines.core.versions import minor, python_order
+from pipelines.core.versions import minor_release, python_order
 from pipelines.hosts.bounds import Bounds
 from pipelines.remote import facts, limits
 from pipelines.session.base import Bars, Session
@@ -156,9 +156,9 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
     """Of the sandbox: the one CUDA version available as wheels, and the Pythons with headers."""
     tools = lock.tools.values()
     return Supply(
-        cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
+        cuda=tuple(minor_release(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
         python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
-        torch=_releases(minor(t.version) for t in tools if t.name == IN_SANDBOX["torch"]),
+        torch=_releases(minor_release(t.version) for t in tools if t.name == IN_SANDBOX["torch"]),
         toolset=STUB,
         programs=False,
         replacements=IN_SANDBOX,
@@ -270,7 +270,7 @@ class Host(Protocol):
     def prerequisites(self) -> Mapping[str, object] | None:
         """Its prerequisites, checked without starting anything; ``None`` if there are none.
 
-        In the format of :func:`pipelines.hosts.passthrough.prerequisites.survey`.
+        In the format of :func:`pipelines.hosts.passthrough.prerequisites.survey_prerequisites`.
         """
         return None
 

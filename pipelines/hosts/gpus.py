@@ -61,7 +61,7 @@ def _parse_gpu_setting(raw: object) -> object:
 
 
 def _by_number(gpu: Gpu) -> Gpu:
-    if addresses(gpu):
+    if requested_gpu_addresses(gpu):
         raise ValueError(
             "PCI addresses are for kind vm; here use the numbers that nvidia-smi shows"
         )
@@ -104,13 +104,13 @@ def bridged_numbers(gpu: str | bool) -> tuple[int, ...]:
     return tuple(map(int, numbers.split(","))) if numbers else ()
 
 
-def indexes(gpu: Gpu | None) -> tuple[int, ...]:
+def requested_gpu_indexes(gpu: Gpu | None) -> tuple[int, ...]:
     """The requested numbers; empty for any other request."""
     each = gpu if isinstance(gpu, tuple) else (gpu,)
     return tuple(index for index in each if isinstance(index, int) and not isinstance(index, bool))
 
 
-def addresses(gpu: Gpu | None) -> tuple[str, ...]:
+def requested_gpu_addresses(gpu: Gpu | None) -> tuple[str, ...]:
     """The requested PCI addresses; empty for any other request."""
     each = gpu if isinstance(gpu, tuple) else (gpu,)
     return tuple(address for address in each if isinstance(address, str) and address != "all")
@@ -121,7 +121,7 @@ def is_wanted(gpu: Gpu | None) -> bool:
     return gpu is not None and gpu is not False
 
 
-def written(gpu: Gpu | None) -> str:
+def gpu_option_text(gpu: Gpu | None) -> str:
     """As written in ``pipeline.yaml``; empty if no GPU is requested."""
     if not is_wanted(gpu):
         return ""
@@ -131,11 +131,13 @@ def written(gpu: Gpu | None) -> str:
 
 
 def _gpu_way_by_index(way: str, gpu: Gpu | None) -> GpuWay:
-    numbers = indexes(gpu)
-    return GpuWay(way=way, requested=written(gpu), count=len(numbers) or None, visible=numbers)
+    numbers = requested_gpu_indexes(gpu)
+    return GpuWay(
+        way=way, requested=gpu_option_text(gpu), count=len(numbers) or None, visible=numbers
+    )
 
 
-def own(gpu: Gpu | None) -> GpuWay:
+def host_gpu_way(gpu: Gpu | None) -> GpuWay:
     """For a machine that has the GPUs itself."""
     return _gpu_way_by_index("the host's own", gpu)
 
@@ -165,4 +167,6 @@ def by_vfio(gpu: Gpu | None, cards: int) -> GpuWay:
     """For a virtual machine with so many complete cards."""
     if not is_wanted(gpu):
         return GpuWay()
-    return GpuWay(way="VFIO in a virtual machine", requested=written(gpu), count=cards or None)
+    return GpuWay(
+        way="VFIO in a virtual machine", requested=gpu_option_text(gpu), count=cards or None
+    )

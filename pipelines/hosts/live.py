@@ -110,7 +110,7 @@ class LiveSession:
             self.host.close()
 
 
-def gpus_of(session: LiveSession) -> tuple[str, ...]:
+def visible_gpu_capabilities(session: LiveSession) -> tuple[str, ...]:
     """Compute capabilities (``9.0``) of the visible GPUs, from the driver."""
     from pipelines.remote.inspection import tools
 

@@ -20,7 +20,7 @@ def memory_file() -> Path:
     return Path(home) / "windows-cuda-wheels" / "seen.json"
 
 
-def older(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> str:
+def rollback_problem(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> str:
     """Why this is not what was seen last of ``name``, or later; empty: it is.
 
     ``yanked``: the files that are withdrawn, and stay so.
@@ -37,7 +37,7 @@ def older(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> st
     return f"{min(back)} was yanked but no longer is" if back else ""
 
 
-def remember(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> None:
+def record_last_seen(name: str, serial: int, digest: str, yanked: Iterable[str] = ()) -> None:
     """Keep what was seen last; ``OSError`` where it cannot be written."""
     path = memory_file()
     if not path.is_absolute():

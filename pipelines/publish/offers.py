@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.architectures.gpus import arch_of
-from pipelines.core.architectures.serving import number, serves
+from pipelines.core.architectures.serving import arch_number, code_runs_on
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.finding import values_of
-from pipelines.core.hosttext import line, safe
-from pipelines.core.toolsets import STUB, stamped
-from pipelines.core.units import few
-from pipelines.core.versions import minor
+from pipelines.core.hosttext import safe_line, safe_text
+from pipelines.core.toolsets import STUB, local_version_toolset
+from pipelines.core.units import join_first
+from pipelines.core.versions import minor_release
 from pipelines.publish.index.catalogue import PREVIEW, Smoke
 from pipelines.publish.index.publishing import Offer, entry_of
 from pipelines.publish.provenance.statement import read_manifest
@@ -29,7 +29,7 @@ from pipelines.wheels.stable import is_stable, wants_toolkit
 _WINDOWS_DRIVERS = ("WDDM", "TCC", "MCDM")
 
 
-def offers_of(
+def collect_offers(
     runs: Sequence[Run],
     room: Path,
     *,
@@ -121,17 +121,19 @@ def _make_wheel_offer(
     bad = [check.label for check in audited.checks if check.failed]
     passed = [check for check in audited.checks if check.level == "ok"]
     if bad or not passed:
-        raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no checks were run'}")
+        raise AuditError(
+            f"{audited.file}: the audit found: {join_first(bad) or 'no checks were run'}"
+        )
     tools = values_of(wheel.findings, "toolset")  # as the bytes have it, whatever the record says
     local = inside.version.partition("+")[2]
     stand_in = (
         facts.publishable is not True
-        or stamped(local) is not None
+        or local_version_toolset(local) is not None
         or any(tool.startswith(STUB.name) for tool in tools)
     )
     if stand_in and not (windows or preview):
         raise AuditError(f"{audited.file} is marked as built by a stand-in")
-    if preview and stamped(local) is None:
+    if preview and local_version_toolset(local) is None:
         raise AuditError(
             f"the name of {audited.file} does not show that a stand-in built it",
             hint="Publish it without --preview.",
@@ -143,7 +145,8 @@ def _make_wheel_offer(
     units = [unit for binary in inside.binaries for unit in binary.inventory.containers]
     if missing := set(audited.archs.sass) - {arch for unit in units for arch in unit.sass}:
         raise AuditError(
-            f"{audited.file} has no machine code for {few(sorted(missing))}, although its audit "
+            f"{audited.file} has no machine code for {join_first(sorted(missing))}, although "
+            "its audit "
             "lists it",
             hint="Its record and its wheel are from different builds: build again.",
         )
@@ -164,15 +167,15 @@ def _make_wheel_offer(
     entry = entry_of(
         wheel.path,
         inside.dist_info,
-        python=minor(target.python),
-        torch=minor(target.torch),
-        cuda=minor(target.cuda),
+        python=minor_release(target.python),
+        torch=minor_release(target.torch),
+        cuda=minor_release(target.cuda),
         sass=audited.archs.sass,
         ptx=audited.archs.ptx,
         run=run.id,
         serial=read_manifest(shown["manifest.json"]).serial,
         evidence="; ".join(filter(None, (words, run.recorded_by))),
-        toolset=few(tools) or facts.toolset,
+        toolset=join_first(tools) or facts.toolset,
         checks=len(passed),
         smoke=smoke,
         stable=stable,
@@ -191,16 +194,16 @@ def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:
     stage = run.stages().get("test")
     if stage is not None and stage.state == "failed":
         said = stage.error.message if stage.error else ""
-        raise AuditError(f"{audited.file}: its smoke test failed: {line(said, 200)}")
+        raise AuditError(f"{audited.file}: its smoke test failed: {safe_line(said, 200)}")
     result = stage.result if stage is not None else None
     if stage is None or stage.state != "passed" or not isinstance(result, SmokeResult):
         return Smoke(verdict="untested", why="no smoke test has passed")
     if result.sha256 != audited.sha256:
         return Smoke(verdict="untested", why="the smoke test ran with another file")
     if result.limits:
-        return Smoke(verdict="untested", why=line(result.limits, 200))
+        return Smoke(verdict="untested", why=safe_line(result.limits, 200))
     seen = {
-        safe(gpu.name, 80): gpu.capability.replace(".", "") or arch_of(gpu.name)
+        safe_text(gpu.name, 80): gpu.capability.replace(".", "") or arch_of(gpu.name)
         for gpu in result.gpus
     }
     if not seen or not result.outcomes.get("passed"):
@@ -208,10 +211,10 @@ def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:
     own = {
         name: arch
         for name, arch in seen.items()
-        if arch is not None and any(serves(code, arch) for code in archs.sass)
+        if arch is not None and any(code_runs_on(code, arch) for code in archs.sass)
     }
     if not own:
-        said = few(f"{name} ({arch or 'not known'})" for name, arch in seen.items())
+        said = join_first(f"{name} ({arch or 'not known'})" for name, arch in seen.items())
         return Smoke(
             verdict="untested", why=f"it ran on {said}, for which it has no machine code"[:400]
         )
@@ -219,6 +222,6 @@ def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:
     return Smoke(
         verdict="passed",
         gpus=tuple(own),
-        archs=tuple(sorted(set(own.values()), key=number)),
+        archs=tuple(sorted(set(own.values()), key=arch_number)),
         cases=cases,
     )

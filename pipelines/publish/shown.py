@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import Evidence
-from pipelines.core.hosttext import line
-from pipelines.core.jsonfile import differing
-from pipelines.core.units import few
-from pipelines.publish.index.catalogue import Kind, Rebuilt, timestamp
-from pipelines.publish.provenance.statement import SIGNED, encoded, statement
+from pipelines.core.hosttext import safe_line
+from pipelines.core.jsonfile import json_differences
+from pipelines.core.units import join_first
+from pipelines.publish.index.catalogue import Kind, Rebuilt, format_timestamp
+from pipelines.publish.provenance.statement import SIGNED, encode_statement, make_statement
 from pipelines.publish.provenance.verifying import read_signed
 from pipelines.record.results import AuditedFile, RebuildResult, SmokeResult
 from pipelines.record.run import Run
@@ -43,7 +43,7 @@ def shown_of(
         if suite is None or why:
             raise AuditError(
                 f"{audited.file}: the report of its smoke test cannot be published: "
-                + line(why, 200),
+                + safe_line(why, 200),
                 hint="Test it again.",
             )
         found["smoke.xml"] = junit.render([replace(suite, host="")]).encode()
@@ -60,13 +60,13 @@ def _require_stated(wheel: CheckedWheel, shown: Mapping[Kind, bytes]) -> None:
     signed = wheel.path.with_name(f"{wheel.name}{SIGNED}")
     signed.write_bytes(shown["intoto.jsonl"])
     try:
-        said, expected = read_signed(signed), statement(shown["manifest.json"], wheel.name)
-        if encoded(said.whole) != encoded(expected):
-            found = few(differing(said.whole, expected), most=3)
+        said, expected = read_signed(signed), make_statement(shown["manifest.json"], wheel.name)
+        if encode_statement(said.whole) != encode_statement(expected):
+            found = join_first(json_differences(said.whole, expected), most=3)
             raise ValueError(f"it differs from the manifest: {found}")  # noqa: TRY301
     except ValueError as error:
         raise AuditError(
-            f"{signed.name}: {line(error, 500)}",
+            f"{signed.name}: {safe_line(error, 500)}",
             hint="Sign it again: wcw attest RUN. If a run is tested after it was signed, its "
             "manifest changes.",
         ) from None
@@ -95,5 +95,5 @@ def rebuilt_of(run: Run) -> tuple[str, Rebuilt]:
         verdict=result.compared.verdict,
         run=run.id,
         evidence=evidence_words(evidence_of(facts, None)),
-        when=timestamp(datetime.fromtimestamp(stage.started + (stage.seconds or 0), UTC)),
+        when=format_timestamp(datetime.fromtimestamp(stage.started + (stage.seconds or 0), UTC)),
     )

@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from pipelines.core.architectures.archs import KNOWN, ArchList, capability, join
-from pipelines.core.architectures.serving import number
+from pipelines.core.architectures.archs import KNOWN, ArchList, compute_capability, merge_arch_lists
+from pipelines.core.architectures.serving import arch_number
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Link, Model
-from pipelines.core.versions import Range, within
+from pipelines.core.versions import Range, release_in_range
 
 
 def _validate_known_arch(arch: str) -> str:
@@ -140,7 +140,7 @@ class Translated:
     notes: tuple[str, ...] = ()
 
 
-def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Translated:
+def translate_archs(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Translated:
     """``archs`` as ``package`` understands them with CUDA ``cuda`` (``12.8``).
 
     Raises :class:`ConfigError` for what it cannot be made to build, with the nearest that it can.
@@ -178,12 +178,12 @@ def torch_list(archs: ArchList) -> str:
                 hint=f"the nearest valid one is {arch[:-1]}",
             )
     return ";".join(
-        capability(arch) + arch.lstrip("0123456789") + ("+PTX" if arch in archs.ptx else "")
+        compute_capability(arch) + arch.lstrip("0123456789") + ("+PTX" if arch in archs.ptx else "")
         for arch in archs.sass
     )
 
 
-def gencode(archs: ArchList) -> str:
+def gencode_flags(archs: ArchList) -> str:
     """``80;120+PTX`` as nvcc takes it, a flag for each."""
     flags = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass]
     flags += [f"-gencode=arch=compute_{arch},code=compute_{arch}" for arch in archs.ptx]
@@ -193,7 +193,7 @@ def gencode(archs: ArchList) -> str:
 def _require_minimum_arch(mapping: ArchMap, archs: ArchList, package: str) -> None:
     if mapping.least is None:
         return
-    old = [a for a in (*archs.sass, *archs.ptx) if number(a) < number(mapping.least)]
+    old = [a for a in (*archs.sass, *archs.ptx) if arch_number(a) < arch_number(mapping.least)]
     if old:
         where = f" ({mapping.source})" if mapping.source else ""
         raise ConfigError(
@@ -203,8 +203,8 @@ def _require_minimum_arch(mapping: ArchMap, archs: ArchList, package: str) -> No
 
 
 def _translate_listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
-    works = {a for a, range_ in mapping.understands.items() if within(cuda, range_)}
-    newest = max(archs.sass, key=number, default=None)
+    works = {a for a, range_ in mapping.understands.items() if release_in_range(cuda, range_)}
+    newest = max(archs.sass, key=arch_number, default=None)
     ptx_fits = archs.ptx == ((newest,) if mapping.always_ptx else ())
     if {*archs.sass} <= works and archs.sass and ptx_fits:
         text = ";".join(archs.sass)
@@ -222,16 +222,16 @@ def _translate_listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated
 
 
 def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translated:
-    fixed = [a for a, range_ in mapping.compiles.items() if within(cuda, range_)]
+    fixed = [a for a, range_ in mapping.compiles.items() if release_in_range(cuda, range_)]
     missing = ArchList(tuple(arch for arch in archs.sass if arch not in fixed), archs.ptx)
-    flags = gencode(missing).split()
+    flags = gencode_flags(missing).split()
     notes = []
     if spare := [arch for arch in fixed if arch not in archs.sass]:
         notes.append(f"{package} compiles {', '.join(spare)} as well, whatever is requested")
     if flags:
         notes.append(f"{package} has no setting for these: they go by NVCC_APPEND_FLAGS")
     variables = {"NVCC_APPEND_FLAGS": " ".join(flags)} if flags else {}
-    effective = join(archs, ArchList(tuple(fixed)))
+    effective = merge_arch_lists(archs, ArchList(tuple(fixed)))
     return Translated(str(effective), effective, variables, tuple(notes))
 
 
@@ -261,16 +261,18 @@ def _single(mapping: Single, archs: ArchList, package: str) -> Translated:
 
 def _translate_named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translated:
     """Of 9.0 there may be 90a alone: it runs on the same GPU, and is what is written for it."""
-    there = {arch for arch in mapping.words if within(cuda, mapping.needs.get(arch))}
+    there = {arch for arch in mapping.words if release_in_range(cuda, mapping.needs.get(arch))}
     got, notes = [], []
     for arch in archs.sass:
         found = arch if arch in there else f"{arch}a" if f"{arch}a" in there else ""
         if not found:
-            older = [one for one in there if number(one) <= number(arch)]
-            near = max(older, key=number, default=min(there, key=number, default="no other"))
+            older = [one for one in there if arch_number(one) <= arch_number(arch)]
+            near = max(
+                older, key=arch_number, default=min(there, key=arch_number, default="no other")
+            )
             raise ConfigError(
                 f"{package} compiles no code for {arch} with CUDA {cuda}: it knows "
-                f"{', '.join(sorted(there, key=number))}",
+                f"{', '.join(sorted(there, key=arch_number))}",
                 hint=f"the nearest valid one is {near}",
             )
         if found != arch:

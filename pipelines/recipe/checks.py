@@ -10,10 +10,10 @@ from packaging.utils import canonicalize_name
 
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import nearest
-from pipelines.core.paths import CHECKOUT, home
+from pipelines.core.model import suggest_nearest
+from pipelines.core.paths import CHECKOUT, project_dir
 from pipelines.recipe import naming
-from pipelines.recipe.archmap import translate
+from pipelines.recipe.archmap import translate_archs
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import GitSource, PathSource
 from pipelines.recipe.patches import read_patch
@@ -31,10 +31,12 @@ def check_alone(recipe: Recipe, where: str) -> None:
 
     ``where`` is the file, and the version in it; :class:`ConfigError` begins with it.
     """
-    archs = translate(recipe.arch_map, gpus.read(recipe.archs), recipe.cuda, recipe.name)
+    archs = translate_archs(
+        recipe.arch_map, gpus.parse_gpu_archs(recipe.archs), recipe.cuda, recipe.name
+    )
     try:
         local = naming.local_version(recipe, recipe.cuda, recipe.torch)
-        naming.environment(recipe, archs, local=local, jobs=1)
+        naming.recipe_environment(recipe, archs, local=local, jobs=1)
     except ConfigError as error:
         said = error.message.removeprefix(f"recipe {recipe.name}: ")
         raise ConfigError(f"{where}: {said}", hint=error.hint) from None
@@ -58,7 +60,7 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
         raise ConfigError(f"{where}: {said}", hint=error.hint) from None
     wheels = {id_: t.name for id_, t in load_lock().tools.items() if t.file.endswith(".whl")}
     tools = {*wheels, *wheels.values()}
-    intent = INTENT_FILE if home() == CHECKOUT else own_lock().with_name(INTENT_FILE.name)
+    intent = INTENT_FILE if project_dir() == CHECKOUT else own_lock().with_name(INTENT_FILE.name)
     hint = f"Add it to {intent}, then type: invoke lock."
     for key in ("build_requires", "test_requires"):
         _require_known_names(where, key, getattr(recipe, key), tools, hint)
@@ -96,9 +98,9 @@ def _check_source_directory(recipe: Recipe, where: str) -> None:
     except ConfigError as error:
         meant = ""
         if isinstance(recipe.source, PathSource):
-            gone = home() / recipe.source.path
+            gone = project_dir() / recipe.source.path
             near = [path.name for path in gone.parent.iterdir()] if gone.parent.is_dir() else []
-            meant = nearest(gone.name, near)
+            meant = suggest_nearest(gone.name, near)
         raise ConfigError(f"{where}: {error.message}{meant}", hint=error.hint) from None
     if isinstance(recipe.source, PathSource) and not any(
         (directories[0] / name).is_file() for name in PROJECT
@@ -117,6 +119,6 @@ def _require_known_names(
     for name in names:
         if name not in there:
             raise ConfigError(
-                f"{where}: {key}: there is no '{name}'{nearest(name, there)}",
+                f"{where}: {key}: there is no '{name}'{suggest_nearest(name, there)}",
                 hint=hint if len(there) > _LISTED else f"{hint} There are: {', '.join(there)}.",
             )

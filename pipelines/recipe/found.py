@@ -19,6 +19,6 @@ def taken_from(recipe: Recipe) -> dict[str, str]:
         if recipe.smoke:
             found["smoke suite"] = suite_of(recipe).origin or recipe.smoke
     for what, name in (("resources", plugins.RESOURCES), ("signatures", plugins.SIGNATURES)):
-        brought = plugins.each(name)
+        brought = plugins.plugin_files(name)
         found[what] = ", then ".join([*(one.says for one in brought), plugins.BUILT_IN])
     return found

@@ -71,7 +71,7 @@ def library_key(recipe: Recipe, source_sha256: str, *, cuda: str, arch: str) -> 
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def steps(
+def library_build_steps(
     recipe: Recipe, names: Iterable[str], *, key: str, arch: str, windows: bool = True
 ) -> Steps:
     """The whole build of ``names`` (the source's files, with ``/``).

@@ -16,9 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line
-from pipelines.core.model import PythonVersion, explain, unknown
-from pipelines.core.versions import within
+from pipelines.core.hosttext import safe_line
+from pipelines.core.model import PythonVersion, format_validation_error, unknown_name_error
+from pipelines.core.versions import release_in_range
 from pipelines.core.yamlfile import read_yaml
 from pipelines.recipe.checks import check_alone, check_surroundings
 from pipelines.recipe.model import Recipe
@@ -39,19 +39,21 @@ _python = TypeAdapter(PythonVersion)
 
 def recipe_names(folder: Path | None = None) -> tuple[str, ...]:
     """The recipes that there are; of ``folder`` alone if one is given."""
-    folders = [folder] if folder else [*(o.path / KIND for o in plugins.origins()), RECIPES]
+    folders = [folder] if folder else [*(o.path / KIND for o in plugins.plugin_origins()), RECIPES]
     return tuple(sorted({path.stem for each in folders for path in each.glob("*.yaml")}))
 
 
 def recipe_file(name: str, folder: Path | None = None) -> plugins.Found:
     """The recipe's file and where it is from; :class:`ConfigError` when there is none."""
     if _NAME.fullmatch(name):
-        if folder is None and (found := plugins.named(KIND, f"{name}.yaml", f"recipe {name}")):
+        if folder is None and (
+            found := plugins.find_plugin_file(KIND, f"{name}.yaml", f"recipe {name}")
+        ):
             return found
         if (path := (folder or RECIPES) / f"{name}.yaml").is_file():
             return plugins.Found(path, plugins.BUILT_IN)
     where = f"{plugins.FOLDER}/{KIND}, packages, and those built in"
-    raise unknown("recipe", name, recipe_names(folder), where)
+    raise unknown_name_error("recipe", name, recipe_names(folder), where)
 
 
 def shown_file(name: str) -> str:
@@ -64,7 +66,7 @@ def shown_file(name: str) -> str:
         return f"pipelines/recipes/{name}.yaml"
     if found.own:
         return f"{plugins.FOLDER}/{KIND}/{name}.yaml"
-    return line(f"{KIND}/{name}.yaml, {found.says}", 200)
+    return safe_line(f"{KIND}/{name}.yaml, {found.says}", 200)
 
 
 def load_recipe(name: str, folder: Path | None = None, *, version: str | None = None) -> Recipe:
@@ -85,7 +87,7 @@ def load_recipe(name: str, folder: Path | None = None, *, version: str | None = 
                 f"--recipe-version {version}: {name} is a directory, which has no versions",
                 hint="Leave it out.",
             )
-        raise unknown("version", version, filter(None, versions), f"recipe {name}")
+        raise unknown_name_error("version", version, filter(None, versions), f"recipe {name}")
     return versions[version]
 
 
@@ -114,7 +116,7 @@ def check_python(version: str, recipe: Recipe) -> str:
             hint=_single_release_hint(version, "3.11"),
         ) from None
     if recipe.pythons and version not in recipe.pythons:
-        raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
+        raise unknown_name_error("Python", version, recipe.pythons, f"recipe {recipe.name}")
     return version
 
 
@@ -133,7 +135,7 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
             such = f"{value}.0" if value.isdecimal() else "12.8" if name == "cuda" else "2.8"
             such = _single_release_hint(value, such)
             raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", hint=such)
-        if value is not None and not within(value, range_):
+        if value is not None and not release_in_range(value, range_):
             raise ConfigError(
                 f"--{name} {value}: {recipe.name} {recipe.version} works with {name} {range_}",
                 hint=f"Its default is {getattr(recipe, name)}; invoke plan shows what there is.",
@@ -161,7 +163,7 @@ def _read_recipe_versions(name: str, folder: Path | None) -> dict[str, tuple[str
             made = Recipe.model_validate(keys)
         except ValidationError as error:
             raise ConfigError(
-                explain(Path(where), error, Recipe),
+                format_validation_error(Path(where), error, Recipe),
                 hint="docs/recipes.md has every key.",
             ) from None
         check_alone(made, where)
@@ -198,7 +200,7 @@ def _flatten_versions(path: Path, text: Any) -> dict[str, Any]:
             )
     first = text.get("default", next(iter(versions)))
     if first not in versions:
-        raise unknown("default version", str(first), versions, str(path))
+        raise unknown_name_error("default version", str(first), versions, str(path))
     flat = {}
     for version in (first, *(name for name in versions if name != first)):
         keys = versions[version]

@@ -27,9 +27,9 @@ from pipelines.core.errors import ConfigError
 from pipelines.core.model import Link, Model, Name, PythonVersion, Regex, Text
 from pipelines.core.target import Text as AxisText
 from pipelines.core.toolsets import Api
-from pipelines.core.versions import Range, Release, free_threaded, python_order, within
+from pipelines.core.versions import Range, Release, free_threaded, python_order, release_in_range
 from pipelines.core.yamlfile import read_yaml
-from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
+from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate_archs
 from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.toolchain.sources import Sha256
@@ -152,8 +152,8 @@ class Fix(Model):
 
     def applies(self, cuda: str, torch: str | None) -> bool:
         """Whether a build with these releases takes it."""
-        of_torch = self.torch is None or bool(torch and within(torch, self.torch))
-        return within(cuda, self.cuda) and of_torch
+        of_torch = self.torch is None or bool(torch and release_in_range(torch, self.torch))
+        return release_in_range(cuda, self.cuda) and of_torch
 
 
 @cache
@@ -324,7 +324,7 @@ class Recipe(Model):
 
     def cost(self, cuda: str) -> Cost | None:
         """What a build with CUDA ``cuda`` takes; ``None`` when that is not known."""
-        return next((cost for cost in self.costs if within(cuda, cost.cuda)), None)
+        return next((cost for cost in self.costs if release_in_range(cuda, cost.cuda)), None)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -371,16 +371,18 @@ class Recipe(Model):
         ):
             if range_ and value is None:
                 raise ValueError(f"supports: {name}: {range_}, but there is no {name}")
-            if not within(str(value), range_):
+            if not release_in_range(str(value), range_):
                 raise ValueError(f"{name}: {value} is not in supports: {name}: {range_}")
-        if self.api == "stable" and (self.torch is None or within("2.9", self.supports.torch)):
+        if self.api == "stable" and (
+            self.torch is None or release_in_range("2.9", self.supports.torch)
+        ):
             raise ValueError(
                 "api: stable: torch has it from 2.10 on: write supports: {torch: '>=2.10'}"
             )
         if self.torch is None and "{torch}" in self.local_version:
             raise ValueError("local_version: {torch} is used, but there is no torch")
         for release in self.tested_with:
-            if self.torch is None or not within(release, self.supports.torch):
+            if self.torch is None or not release_in_range(release, self.supports.torch):
                 known = self.supports.torch or self.torch
                 raise ValueError(f"tested_with: {release} is not in supports: torch: {known}")
             if self.tested_with.count(release) > 1:
@@ -415,7 +417,7 @@ class Recipe(Model):
     @model_validator(mode="after")
     def _compiles(self) -> Self:
         try:
-            translate(self.arch_map, gpus.read(self.archs), self.cuda, self.name)
+            translate_archs(self.arch_map, gpus.parse_gpu_archs(self.archs), self.cuda, self.name)
         except ConfigError as error:
             raise ValueError(f"archs: {error.message}; {error.hint}") from None
         return self

@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import nearest
-from pipelines.core.versions import minor, python_tags
-from pipelines.recipe.archmap import Translated, gencode
+from pipelines.core.model import suggest_nearest
+from pipelines.core.versions import minor_release, python_tags
+from pipelines.recipe.archmap import Translated, gencode_flags
 from pipelines.recipe.model import Fix, Recipe
 
 
@@ -33,7 +33,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
     values = {
         "cuda": cuda.replace(".", ""),
         "cuda_major": cuda.partition(".")[0],
-        "torch": minor(torch or ""),
+        "torch": minor_release(torch or ""),
         "torch_full": torch or "",
         "stamp": stamp,
     }
@@ -47,7 +47,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
         ) from None
 
 
-def wheel_name(recipe: Recipe, local: str, python: str) -> str:
+def expected_wheel_name(recipe: Recipe, local: str, python: str) -> str:
     """The file name that the build is expected to give; empty where the tree says the version.
 
     Of what has no compiled code there is one for all, and a local version in its name only where
@@ -65,16 +65,17 @@ def wheel_name(recipe: Recipe, local: str, python: str) -> str:
     return f"{stem}-{version}-{recipe.wheel_tag or '-'.join(python_tags(python))}-win_amd64.whl"
 
 
-def environment(
+def recipe_environment(
     recipe: Recipe, archs: Translated, *, local: str, jobs: int, threads: int = 1
 ) -> dict[str, str]:
     """What the recipe sets for a build: its own variables and those of the architectures.
 
-    ``archs`` from :func:`pipelines.recipe.archmap.translate`, ``local`` from :func:`local_version`.
+    ``archs`` from :func:`pipelines.recipe.archmap.translate_archs`, ``local`` from
+    :func:`local_version`.
     """
     values = {
         "archs": archs.text,
-        "gencode": gencode(archs.effective),
+        "gencode": gencode_flags(archs.effective),
         "jobs": str(jobs),
         "threads": str(threads),
         "local_version": local,
@@ -130,7 +131,7 @@ def _fill_recipe_template(
         if field not in values:
             raise ConfigError(
                 f"recipe {recipe.name}: {key}: unknown field {{{field}}}"
-                + nearest(field, values, "; did you mean {{{}}}?"),
+                + suggest_nearest(field, values, "; did you mean {{{}}}?"),
                 hint=there,
             )
     return "".join(text + (values[name] if name else "") for text, name, _, _ in parts)

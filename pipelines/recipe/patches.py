@@ -15,8 +15,8 @@ from pathlib import Path
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.files import sha256_of
-from pipelines.core.model import nearest
-from pipelines.core.paths import PACKAGE, home
+from pipelines.core.model import suggest_nearest
+from pipelines.core.paths import PACKAGE, project_dir
 from pipelines.recipe.model import Patch, Recipe
 
 SHIPPED = PACKAGE / "recipes"
@@ -41,12 +41,12 @@ def patch_file(patch: Patch) -> Path:
 
     Raises :class:`ConfigError` when there is none, or when it is not what the recipe pins.
     """
-    places = [home() / patch.file, SHIPPED / patch.file]
+    places = [project_dir() / patch.file, SHIPPED / patch.file]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
         known = [one.relative_to(SHIPPED).as_posix() for one in SHIPPED.glob("patches/*/*.patch")]
         raise ConfigError(
-            f"patches: there is no file {places[0]}{nearest(patch.file, known)}",
+            f"patches: there is no file {places[0]}{suggest_nearest(patch.file, known)}",
             hint="Name it as seen from pipeline.yaml.",
         )
     if path.stat().st_size > _MOST:
@@ -129,7 +129,7 @@ def _hunk(lines: list[str], at: int, line: int, old: int, new: int) -> tuple[int
     return at, Hunk(max(line - 1, 0), tuple(sides[0]), tuple(sides[1]))
 
 
-def applied(recipe: Recipe, members: Iterable[Member]) -> Iterator[Member]:
+def apply_patches(recipe: Recipe, members: Iterable[Member]) -> Iterator[Member]:
     """``members`` of the source with the recipe's patches, in their order.
 
     Raises :class:`ConfigError` when one does not fit: the source is another one than it is for.

@@ -42,7 +42,7 @@ class Step:
     unit: str
 
 
-def reader(template: str) -> Callable[[str], Step | None]:
+def make_progress_parser(template: str) -> Callable[[str], Step | None]:
     """What finds the :class:`Step` in a line of the log; ``None`` where there is none.
 
     The unit is the first source file after what the template says, else the first word.

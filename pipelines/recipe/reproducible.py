@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Model, read_data
-from pipelines.core.versions import within
+from pipelines.core.versions import release_in_range
 from pipelines.recipe.archmap import Variable
 
 PROFILE_FILE = Path(__file__).resolve().with_name("reproducible.yaml")
@@ -48,7 +48,7 @@ def load_profile(path: Path = PROFILE_FILE) -> Profile:
     return read_data(path, Profile)
 
 
-def settled(
+def reproducible_environment(
     environment: Mapping[str, str], tool_set: str, cuda: str, places: Mapping[str, str]
 ) -> dict[str, str]:
     """``environment`` of a build with a tool set and a release of CUDA, with what makes it so.
@@ -60,7 +60,7 @@ def settled(
     made = dict(environment)
     own = profile.tool_sets[tool_set]
     known, own_known = (
-        [settings for releases, settings in by_release.items() if within(cuda, releases)]
+        [settings for releases, settings in by_release.items() if release_in_range(cuda, releases)]
         for by_release in (profile.cuda, own.cuda)
     )
     for settings in (profile.everywhere, *known, own, *own_known):

@@ -21,19 +21,25 @@ from pipelines.core import units
 from pipelines.core.checkout import Checkout
 from pipelines.core.console import say
 from pipelines.core.errors import ConfigError, LockError
-from pipelines.core.files import own_part, whole
-from pipelines.core.hosttext import line
-from pipelines.core.logs import timed
-from pipelines.core.paths import PACKAGE, home
+from pipelines.core.files import atomic_output, own_part
+from pipelines.core.hosttext import safe_line
+from pipelines.core.logs import log_duration
+from pipelines.core.paths import PACKAGE, project_dir
 from pipelines.recipe.commits import MADE, Member, commit_files
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import Also, FileSource, GitSource, PathSource
-from pipelines.recipe.patches import applied
-from pipelines.recipe.worktree import PROJECT, Listing, checkout, listing, matches
+from pipelines.recipe.patches import apply_patches
+from pipelines.recipe.worktree import (
+    PROJECT,
+    Listing,
+    inspect_checkout,
+    list_project_files,
+    matches_any_glob,
+)
 from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import FetchProgress
-from pipelines.toolchain.sources import damage
+from pipelines.toolchain.sources import describe_pin_mismatch
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +105,7 @@ class SourceTree:
             found = [
                 name
                 for one in found
-                if not matches(name := _strip_top_directory(one), recipe.exclude)
+                if not matches_any_glob(name := _strip_top_directory(one), recipe.exclude)
             ]
             found += _collect_extra_files(source.also, found, source.file)
         return tuple(found)
@@ -110,10 +116,12 @@ class SourceTree:
         recipe, source = self.recipe, self.recipe.source
         assert isinstance(source, PathSource)  # noqa: S101 - its callers have looked
         tree = _directory(source.path)
-        found = listing(tree, source.include, recipe.exclude)
+        found = list_project_files(tree, source.include, recipe.exclude)
         _refuse_other(found.files, str(tree))
         added = _collect_extra_files(source.also, found.files, str(tree))
-        found.files.update({n: f for n, f in added.items() if not matches(n, recipe.exclude)})
+        found.files.update(
+            {n: f for n, f in added.items() if not matches_any_glob(n, recipe.exclude)}
+        )
         return found
 
     def pack(self, progress: FetchProgress | None = None) -> Packed:
@@ -127,12 +135,14 @@ class SourceTree:
             return self._pack_directory(_directory(source.path))
         if isinstance(source, FileSource):
             path = fetch_file(source, recipe, self.cache, progress)
-            members = applied(recipe, _published(sdist_files(path)))
+            members = apply_patches(recipe, _published(sdist_files(path)))
             return Packed(_pack_with(source, recipe, members))
         packed = _git_archive(source, recipe, self.cache)
         if not recipe.patches:
             return Packed(packed.read_bytes())
-        return Packed(pack(applied(recipe, _iter_archive_files(packed)), where=source.git))
+        return Packed(
+            pack_source_tree(apply_patches(recipe, _iter_archive_files(packed)), where=source.git)
+        )
 
     def _pack_directory(self, tree: Path) -> Packed:
         """A directory here; prints what it consists of."""
@@ -141,23 +151,24 @@ class SourceTree:
             size = sum(path.stat().st_size for path in found.files.values())
             if size > _MOST:
                 raise ConfigError(
-                    f"{tree} has {units.size(size)} of source, more than {units.size(_MOST)}",
+                    f"{tree} has {units.format_size(size)} of source, more than "
+                    f"{units.format_size(_MOST)}",
                     hint="Leave out what the build does not need with 'exclude' in the recipe.",
                 )
             files = {name: path.read_bytes() for name, path in found.files.items()}
         except OSError as error:  # such as one that was deleted since it was listed
             raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
         say(
-            f"source: {units.counted(len(files), 'file')}, {units.size(size)} "
+            f"source: {units.pluralize(len(files), 'file')}, {units.format_size(size)} "
             f"of {tree.resolve()} ({found.by})"
         )
-        at = checkout(tree, found, self.recipe.exclude)
+        at = inspect_checkout(tree, found, self.recipe.exclude)
         if at is not None and at.count:
-            many = units.counted(at.count, "file")
+            many = units.pluralize(at.count, "file")
             say(f"note: {many} not as committed: {', '.join(at.changed[:5])}", style="yellow")
         for name in found.empty:
             say(f"note: the submodule {name} is empty: git submodule update --init", style="yellow")
-        return Packed(pack(files.items(), where=str(tree)), at)
+        return Packed(pack_source_tree(files.items(), where=str(tree)), at)
 
 
 def directories_of(source: PathSource | FileSource, *, at_top: bool = False) -> list[Path]:
@@ -171,7 +182,7 @@ def directories_of(source: PathSource | FileSource, *, at_top: bool = False) -> 
 
 
 def _directory(path: str) -> Path:
-    own = home() / path
+    own = project_dir() / path
     shipped = PACKAGE / path
     found = next((path for path in (own, shipped) if path.is_dir()), None)
     if found is None:
@@ -186,7 +197,7 @@ def _collect_extra_files(also: Also, there: Iterable[str], where: str) -> dict[s
     """The files of ``also`` by their names in the tree; none may be ``there`` already."""
     added: dict[str, Path] = {}
     for place, path in also.items():
-        files = listing(_directory(path)).files
+        files = list_project_files(_directory(path)).files
         named = {posixpath.normpath(f"{place}/{name}"): file for name, file in files.items()}
         if twice := sorted(named.keys() & {*there, *added}):
             raise ConfigError(
@@ -199,10 +210,10 @@ def _collect_extra_files(also: Also, there: Iterable[str], where: str) -> dict[s
 
 def _pack_with(source: FileSource, recipe: Recipe, members: Iterable[Member]) -> bytes:
     """An archive without what ``exclude`` names, and with the directories of ``also``."""
-    kept = {name: data for name, data in members if not matches(name, recipe.exclude)}
+    kept = {name: data for name, data in members if not matches_any_glob(name, recipe.exclude)}
     added = _collect_extra_files(source.also, kept, source.file)
     ours = {name: path.read_bytes() for name, path in added.items()}
-    return pack({**kept, **ours}.items(), where=source.file)
+    return pack_source_tree({**kept, **ours}.items(), where=source.file)
 
 
 def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
@@ -217,10 +228,10 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
             f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path} {state}",
             hint="Build once without --offline, or bring that file there.",
         )
-    with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
+    with log_duration(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
         where = f"{source.git} {source.commit[:12]}"
-        made = pack(_published(commit_files(source)), recipe.exclude, where=where)
-    with whole(path, own_part(path)) as part:
+        made = pack_source_tree(_published(commit_files(source)), recipe.exclude, where=where)
+    with atomic_output(path, own_part(path)) as part:
         part.write_bytes(made)
         # No pin says what the bytes are: what was packed of the commit says it from now on.
         stated.write_text(hashlib.sha256(made).hexdigest(), "utf-8")
@@ -243,7 +254,7 @@ def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:
         name = f"{recipe.name}-{source.commit[:12]}.tar.gz"
         path = cache.place(name, _git_key(recipe, source))
         sha256 = _stated(path).read_text("utf-8") if _stated(path).is_file() else ""
-    return path if sha256 and path.is_file() and not damage(path, sha256) else None
+    return path if sha256 and path.is_file() and not describe_pin_mismatch(path, sha256) else None
 
 
 def _cached_archive_names(path: Path) -> list[str]:
@@ -254,7 +265,7 @@ def _cached_archive_names(path: Path) -> list[str]:
     with tarfile.open(path) as members:
         names = [member.name for member in members if member.isfile()]
     # a cache that cannot be written is only slower
-    with contextlib.suppress(OSError), whole(kept, own_part(kept)) as part:
+    with contextlib.suppress(OSError), atomic_output(kept, own_part(kept)) as part:
         part.write_text("\n".join(names), "utf-8")
     return names
 
@@ -266,15 +277,17 @@ def fetch_file(
     return cache.kept(recipe.name, Tool(version=recipe.version, sources=(source,)), progress)
 
 
-def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str = "") -> bytes:
+def pack_source_tree(
+    members: Iterable[Member], exclude: Iterable[str] = (), *, where: str = ""
+) -> bytes:
     """A reproducible .tar.gz of ``members`` (name with ``/``, bytes) but those in ``exclude``."""
     globs = tuple(exclude)
-    kept = {name: data for name, data in members if not matches(name, globs)}
+    kept = {name: data for name, data in members if not matches_any_glob(name, globs)}
     _refuse_other(kept, where)
     if faults := tree_faults(kept):
-        shown = units.few([f"{name} ({reason})" for name, reason in faults.items()])
+        shown = units.join_first([f"{name} ({reason})" for name, reason in faults.items()])
         raise ConfigError(
-            f"{where}: Windows cannot have these files: {line(shown, 1000)}",
+            f"{where}: Windows cannot have these files: {safe_line(shown, 1000)}",
             hint="Rename them, or leave them out with 'exclude' in the recipe.",
         )
     buffer = io.BytesIO()

@@ -17,10 +17,10 @@ from typing import Literal
 
 from pipelines.core import plugins, units
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import nearest
-from pipelines.core.paths import PACKAGE, home
+from pipelines.core.model import suggest_nearest
+from pipelines.core.paths import PACKAGE, project_dir
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.worktree import PROJECT, listing
+from pipelines.recipe.worktree import PROJECT, list_project_files
 
 SUITES = PACKAGE / "smoke"
 #: The directory of suites within an origin, see :mod:`pipelines.core.plugins`.
@@ -71,15 +71,15 @@ def suite_of(recipe: Recipe) -> Suite:
     if not recipe.smoke:
         return _fallback_suite(recipe)
     if {"/", "\\"} & {*recipe.smoke} or recipe.smoke.startswith("."):
-        return _suite_from_folder(home() / recipe.smoke)
-    if found := plugins.named(KIND, recipe.smoke, f"smoke suite {recipe.smoke}"):
+        return _suite_from_folder(project_dir() / recipe.smoke)
+    if found := plugins.find_plugin_file(KIND, recipe.smoke, f"smoke suite {recipe.smoke}"):
         return replace(_suite_from_folder(found.path), origin=found.says)
     there = _built_in()
     if recipe.smoke not in there:
         known = sorted({*there, *_plugin_suite_names()})
         raise ConfigError(
             f"recipe {recipe.name}: smoke: there is no suite '{recipe.smoke}'"
-            f"{nearest(recipe.smoke, known)}",
+            f"{suggest_nearest(recipe.smoke, known)}",
             hint=f"There are: {', '.join(known)}. A folder elsewhere has a slash in its "
             f"name: ./{recipe.smoke}",
         )
@@ -93,7 +93,7 @@ def _built_in() -> list[str]:
 
 
 def _plugin_suite_names() -> Iterator[str]:
-    for origin in plugins.origins():
+    for origin in plugins.plugin_origins():
         yield from (path.name for path in (origin.path / KIND).glob("*") if path.is_dir())
 
 
@@ -119,7 +119,9 @@ def suite_of_given(script: Path | None) -> Suite:
     if script.is_dir():
         return Suite(files | _own(script), own=True)
     if (size := script.stat().st_size) > _MOST:
-        raise ConfigError(f"{script} has {units.size(size)}, {units.size(_MOST)} are possible")
+        raise ConfigError(
+            f"{script} has {units.format_size(size)}, {units.format_size(_MOST)} are possible"
+        )
     if _TEST.fullmatch(script.name):
         return Suite(files | {f"{OWN}/{script.name}": _read_test_file(script)}, own=True)
     return Suite(
@@ -154,7 +156,7 @@ def _own(folder: Path) -> dict[str, str]:
             f"smoke: there is no directory {folder}",
             hint="Write it in the recipe as seen from pipeline.yaml, or leave smoke out.",
         )
-    found = listing(folder).files
+    found = list_project_files(folder).files
     if project := sorted({*PROJECT} & found.keys()):
         raise ConfigError(
             f"smoke: {folder} has a {project[0]}: the sources in it would be tested, not the wheel",
@@ -174,7 +176,8 @@ def _own(folder: Path) -> dict[str, str]:
             )
     if (size := sum(path.stat().st_size for path in found.values())) > _MOST:
         raise ConfigError(
-            f"smoke: {folder} has {units.size(size)}, {units.size(_MOST)} are possible",
+            f"smoke: {folder} has {units.format_size(size)}, {units.format_size(_MOST)} are "
+            "possible",
             hint="Let the tests generate large data themselves.",
         )
     return {f"{OWN}/{name}": _read_test_file(path) for name, path in found.items()}

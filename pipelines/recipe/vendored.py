@@ -8,7 +8,7 @@ import tarfile
 from dataclasses import dataclass
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.recipe.model import Recipe, Vendored
 
 _MOST = 1 << 20  # bytes of a file that says a version
@@ -59,7 +59,7 @@ def _identify_vendored_release(
     hits = [{hit[1] or "" for hit in re.finditer(pattern, text)} for pattern in one.version]
     version = ".".join(" or ".join(sorted(hit)) for hit in hits if hit)
     if not all(len(hit) == 1 and all(hit) for hit in hits) or not _VERSION.fullmatch(version):
-        found = f"{line(version, 60)!r}" if version else "no version"
+        found = f"{safe_line(version, 60)!r}" if version else "no version"
         raise _vendored_error(recipe, f"{what}: {place} has {found} by {' and '.join(one.version)}")
     return Found(one, version)
 

@@ -53,7 +53,7 @@ class Listing:
     """Git repositories within it, such as submodules that are checked out."""
 
 
-def checkout(tree: Path, listed: Listing, exclude: Iterable[str] = ()) -> Checkout | None:
+def inspect_checkout(tree: Path, listed: Listing, exclude: Iterable[str] = ()) -> Checkout | None:
     """The commit of ``tree``, and what of the files ``listed`` differs; ``None`` outside git.
 
     Submodules are asked too: what is changed in one counts, and another commit of one.
@@ -69,7 +69,7 @@ def checkout(tree: Path, listed: Listing, exclude: Iterable[str] = ()) -> Checko
     kept = [
         name
         for name in dict.fromkeys(names)
-        if name in packed or not ((tree / name).exists() or matches(name, globs))
+        if name in packed or not ((tree / name).exists() or matches_any_glob(name, globs))
     ]
     commit = "" if code else head.decode().strip()
     return Checkout(commit=commit, changed=tuple(kept[:_SHOWN]), count=len(kept))
@@ -91,7 +91,7 @@ def _uncommitted_changes(tree: Path) -> list[str]:
     return names
 
 
-def matches(name: str, globs: Iterable[str]) -> bool:
+def matches_any_glob(name: str, globs: Iterable[str]) -> bool:
     """Whether a file (with ``/``) is what a glob names, or below a directory that it names."""
     return any(
         fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(name, f"{glob.rstrip('/')}/*")
@@ -99,7 +99,9 @@ def matches(name: str, globs: Iterable[str]) -> bool:
     )
 
 
-def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> Listing:
+def list_project_files(
+    tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
+) -> Listing:
     """The files of ``tree`` with those that ``include`` names, without what ``exclude`` does.
 
     Raises :class:`ConfigError` for a link that an archive cannot follow, for a part that cannot be
@@ -110,7 +112,7 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
     by = _how(tree)
     names = {*(_walked(tree) if by else _tracked(tree, empty, inner))}
     for glob in include:
-        forced = [name for name in _walked(tree, whole=True) if matches(name, [glob])]
+        forced = [name for name in _walked(tree, whole=True) if matches_any_glob(name, [glob])]
         if not forced:
             raise ConfigError(
                 f"source: include: '{glob}' names no file of {tree}",
@@ -119,15 +121,17 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
         names.update(forced)
     globs = tuple(exclude)
     files: dict[str, Path] = {}
-    for name in sorted(name for name in names if not matches(name, globs)):
+    for name in sorted(name for name in names if not matches_any_glob(name, globs)):
         path = tree / name
         if path.is_symlink():
             _require_link_inside_tree(tree, name)
         if path.is_file():  # not what was deleted since, and no pipe
             files[name] = path
-    missing = tuple(name for name in sorted(empty) if not matches(name, globs))
+    missing = tuple(name for name in sorted(empty) if not matches_any_glob(name, globs))
     every = (*names, *empty)
-    idle = tuple(glob for glob in globs if not any(matches(name, [glob]) for name in every))
+    idle = tuple(
+        glob for glob in globs if not any(matches_any_glob(name, [glob]) for name in every)
+    )
     return Listing(files, by or BY_GIT, missing, idle, tuple(inner))
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import ConfigDict, Field, RootModel, StringConstraints
 
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 
 Kind = Literal[
     "compiler",  # of a sharded build: a program of the host, or a variable that it reads
@@ -43,7 +43,7 @@ class Material(NamedTuple):
     @property
     def label(self) -> str:
         """For messages."""
-        return safe(f"{self.kind} {self.name}", 100)
+        return safe_text(f"{self.kind} {self.name}", 100)
 
 
 class Difference(NamedTuple):
@@ -100,14 +100,14 @@ class Materials(RootModel[dict[Kind, Annotated[dict[_Name, _Value], Field(max_le
         ]
 
 
-def named(differences: list[Difference]) -> str:
+def join_difference_labels(differences: list[Difference]) -> str:
     """The first ones, in one line."""
     return ", ".join(difference.label for difference in differences[:3]) + ", ..." * bool(
         differences[3:]
     )
 
 
-def listed(differences: list[Difference]) -> str:
+def format_differences(differences: list[Difference]) -> str:
     """The first ones, one in each line."""
     rows = [f"  {difference}" for difference in differences[:_SHOWN]]
     more = len(differences) - len(rows)
@@ -115,4 +115,4 @@ def listed(differences: list[Difference]) -> str:
 
 
 def _displayed_value(value: str | None) -> str:
-    return "nothing" if value is None else line(value, 200) or "empty"
+    return "nothing" if value is None else safe_line(value, 200) or "empty"

@@ -15,7 +15,7 @@ from pipelines.core.checkout import Checkout
 from pipelines.core.comparison import Comparison
 from pipelines.core.evidence import HOSTS, PUBLISHING, Bridge, Evidence, GpuResult, Origin
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model
 from pipelines.core.target import Archs, Target
 from pipelines.record.diagnosis import DiagnosisResult, HealedResult
@@ -339,9 +339,11 @@ class HostFacts(Origin):
         version = windows.get("version") if isinstance(windows, Mapping) else ""
         cpus = values.get("cpus")
         texts = dict(origin) | {
-            k: line(values.get(k), 80) for k in ("platform", "machine", "python")
+            k: safe_line(values.get(k), 80) for k in ("platform", "machine", "python")
         }
-        return cls(**texts, cpus=cpus if isinstance(cpus, int) else 0, windows=line(version, 80))
+        return cls(
+            **texts, cpus=cpus if isinstance(cpus, int) else 0, windows=safe_line(version, 80)
+        )
 
 
 class UsedTool(Model):

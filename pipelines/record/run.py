@@ -31,7 +31,7 @@ from pipelines.core.errors import (
 )
 from pipelines.core.evidence import HOSTS, is_trusted
 from pipelines.core.files import disk_errors, new_directory
-from pipelines.core.hosttext import line, redact, redact_all
+from pipelines.core.hosttext import redact, redact_all, safe_line
 from pipelines.core.model import first_problem
 from pipelines.core.target import Target
 from pipelines.record.job import JobRecord
@@ -46,7 +46,7 @@ from pipelines.record.results import (
     StageResult,
     State,
 )
-from pipelines.record.seal import Entry, sealer, verify
+from pipelines.record.seal import Entry, load_or_create_sealer, verify_seal_entries
 from pipelines.remote.locks import claim
 
 _SCHEMA = """
@@ -270,7 +270,7 @@ class Run:
             # What a job is at is written every few seconds: such an entry replaces the last one.
             if len(entries) > 1 and set(entries[-1].rows) == set(changed) == {f"jobs/{rows[0][0]}"}:
                 del entries[-1]
-            entry = sealer().entry(changed, verify(entries)[1])
+            entry = load_or_create_sealer().entry(changed, verify_seal_entries(entries)[1])
             database.execute(
                 "INSERT OR REPLACE INTO seals VALUES (?, ?, ?, ?)",
                 (len(entries), json.dumps(entry.rows), entry.sealer, entry.signature),
@@ -288,7 +288,10 @@ class Run:
     @property
     def recorded_by(self) -> str:
         """Whose record it is, where a part of it is another controller's; else empty."""
-        keys = [who[:16] for who in sorted({*self.sealers.values()} - {sealer().identity})]
+        keys = [
+            who[:16]
+            for who in sorted({*self.sealers.values()} - {load_or_create_sealer().identity})
+        ]
         return f"recorded by another controller (key {', '.join(keys)})" if keys else ""
 
     def require_sealed_by(self, trusted: Sequence[str] = ()) -> None:
@@ -305,7 +308,7 @@ class Run:
         lent = built.divided.lent if built is not None and built.divided is not None else ()
         rows += [(key, level) for one in lent for key in one.sealers]
         for who, kinds in rows:
-            if who != sealer().identity and not is_trusted(who, kinds, trusted):
+            if who != load_or_create_sealer().identity and not is_trusted(who, kinds, trusted):
                 raise AuditError(
                     f"{self.path}: its record is sealed with the key {who} of another controller, "
                     f"which is not trusted for {' or '.join(sorted(kinds)) or 'such'} hosts",
@@ -384,7 +387,7 @@ class Run:
     def _unreadable(self, error: Exception) -> ConfigError:
         there = (self.path / "record.sqlite").is_file()
         return ConfigError(
-            f"{self.path} has no readable record: {line(first_problem(error))}",
+            f"{self.path} has no readable record: {safe_line(first_problem(error))}",
             hint="Its record.sqlite is damaged or of another version: report.html and junit.xml "
             "there, if any, are as they were made. Copy the run again, or build again."
             if there
@@ -458,7 +461,7 @@ def _hash_record_rows(database: sqlite3.Connection) -> dict[str, str]:
 
 def _require_sealed(database: sqlite3.Connection, entries: Sequence[Entry]) -> dict[str, str]:
     """Who sealed each fact and stage; ``ValueError`` for a row that is another, or one too many."""
-    sealed, _ = verify(entries)
+    sealed, _ = verify_seal_entries(entries)
     if names := {(k, v) for k, (v, _) in sealed.items()} ^ {*_hash_record_rows(database).items()}:
         raise ValueError(f"{min(names)[0]} was changed after it was written")
     return {row: who for row, (_, who) in sealed.items() if not row.startswith("jobs/")}

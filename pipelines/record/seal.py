@@ -67,7 +67,7 @@ class Sealer:
         return self._key.sign(text.encode()).hex()
 
 
-def verify(entries: Iterable[Entry]) -> tuple[dict[str, tuple[str, str]], str]:
+def verify_seal_entries(entries: Iterable[Entry]) -> tuple[dict[str, tuple[str, str]], str]:
     """Each row's sha256 and who wrote it last, by ``table/key``; and the last entry's digest.
 
     ``ValueError`` unless each entry is signed and in its place.
@@ -93,7 +93,7 @@ def is_signed(sealer: str, signature: str, text: str) -> bool:
     return True
 
 
-def sealer() -> Sealer:
+def load_or_create_sealer() -> Sealer:
     """The key of this controller, made where there is none.
 
     Raises :class:`ConfigError` for a file or variable that holds no Ed25519 key.

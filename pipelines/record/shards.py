@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model
 from pipelines.record.prebuilt import Sha256
 
@@ -49,7 +49,7 @@ def share_of(text: str) -> Share:
     if match is not None and 1 <= int(match[1]) <= int(match[2]) <= MOST:
         return Share(int(match[1]), int(match[2]))
     raise ConfigError(
-        f"--shard {line(text, 40)}: expected K/N, K from 1 to N, N up to {MOST}",
+        f"--shard {safe_line(text, 40)}: expected K/N, K from 1 to N, N up to {MOST}",
         hint="For example --shard 3/20, the third of twenty.",
     )
 
@@ -61,7 +61,7 @@ def shards_of(text: str) -> int:
     if text.isascii() and text.isdecimal() and 1 <= int(text) <= MOST:
         return int(text)
     raise ConfigError(
-        f"--shards {line(text, 40)}: expected a number from 1 to {MOST}, or auto",
+        f"--shards {safe_line(text, 40)}: expected a number from 1 to {MOST}, or auto",
         hint="For example --shards 4.",
     )
 
@@ -150,8 +150,10 @@ class ShardsResult(Model):
         """In words."""
         if self.mode == "compile":
             done = f"{len(self.objects)} of {len(self.units)} compile units"
-            return f"shard {line(self.share, 20)}: {done}"
-        rows = [(lent.units, line(lent.host, 80), line(lent.share, 20)) for lent in self.lent]
+            return f"shard {safe_line(self.share, 20)}: {done}"
+        rows = [
+            (lent.units, safe_line(lent.host, 80), safe_line(lent.share, 20)) for lent in self.lent
+        ]
         hosts = ", ".join(f"{count} from {host} ({share})" for count, host, share in rows)
         return f"{len(self.units)} compile units: " + ", ".join(
             filter(None, (hosts, f"{len(self.compiled)} compiled by the link"))

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from pipelines.core import units
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.record.results import RunFacts, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports.levels import evidence_of
-from pipelines.reports.load import outcome, result_of, stand_in_of
-from pipelines.reports.views import Verdict, worded
+from pipelines.reports.load import result_of, stand_in_of, summarize_outcome
+from pipelines.reports.views import Verdict, verdict_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Brief:
     @property
     def word(self) -> str:
         """The verdict in words, including that no suite ran."""
-        return worded(self.verdict, self.tested)
+        return verdict_text(self.verdict, self.tested)
 
     def __str__(self) -> str:
         """``not tested, 1 min 12 s``, and the reason if it did not pass."""
-        text = f"{self.word}, {units.seconds(self.seconds)}"
+        text = f"{self.word}, {units.format_seconds(self.seconds)}"
         text += f", {self.recorded_by}" if self.recorded_by else ""
         well = self.verdict in ("passed", "untested")
         return text if well else f"{text}: {self.headline}"
@@ -47,11 +47,19 @@ def brief_of(run: Run) -> Brief:
     try:
         facts, stages = run.facts(), list(run.stages().values())
     except ConfigError as error:
-        return Brief(line(run.id, 120), RunFacts(), "unfinished", line(error.message), 0.0)
-    shown, verdict, headline = outcome(stages)
+        return Brief(
+            safe_line(run.id, 120), RunFacts(), "unfinished", safe_line(error.message), 0.0
+        )
+    shown, verdict, headline = summarize_outcome(stages)
     seconds = sum(stage.seconds or 0.0 for stage in shown)
     test = result_of(stages, SmokeResult)
     facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
     return Brief(
-        line(run.id, 120), facts, verdict, headline, seconds, stand_in_of(test), run.recorded_by
+        safe_line(run.id, 120),
+        facts,
+        verdict,
+        headline,
+        seconds,
+        stand_in_of(test),
+        run.recorded_by,
     )

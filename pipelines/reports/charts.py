@@ -53,7 +53,7 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
                     "memory",
                 ),
                 _caption_element(top - 5, "memory used"),
-                _scale(top, units.size(most_used)),
+                _scale(top, units.format_size(most_used)),
             ]
             top += _PANEL + _SPACE
     bottom = top - _SPACE + 4
@@ -66,13 +66,13 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
 
 
 def _description(view: Timeline, span: float) -> str:
-    parts = [f"{units.counted(len(view.units), 'unit')} in {units.counted(view.lanes, 'lane')}"]
-    parts.append(f"over {units.seconds(span)}")
+    parts = [f"{units.pluralize(len(view.units), 'unit')} in {units.pluralize(view.lanes, 'lane')}"]
+    parts.append(f"over {units.format_seconds(span)}")
     if view.busy is not None:
-        parts.append(f"host cores {units.percent(view.busy)} busy on average")
+        parts.append(f"host cores {units.format_percent(view.busy)} busy on average")
     if view.slowest:
         worst = view.slowest[0]
-        parts.append(f"slowest unit {worst.name}, {units.seconds(worst.seconds)}")
+        parts.append(f"slowest unit {worst.name}, {units.format_seconds(worst.seconds)}")
     return ", ".join(parts) + ". The table below has the slowest units."
 
 
@@ -96,7 +96,7 @@ def _lanes(view: Timeline, span: float, top: float, most: int) -> Markup:
             ).format(
                 rank,
                 unit.name,
-                units.seconds(unit.seconds),
+                units.format_seconds(unit.seconds),
                 "slow" if rank <= -(-len(drawn) // 4) else "unit",
                 px(x),
                 px(y),
@@ -180,7 +180,7 @@ def _axis(span: float, y: float) -> Markup:
             a=px(y - 4),
             b=px(y),
             c=px(y + 13),
-            t=units.seconds(tick) if tick else "0",
+            t=units.format_seconds(tick) if tick else "0",
         )
         for tick in ticks
     )

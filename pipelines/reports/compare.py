@@ -64,7 +64,7 @@ class Comparison:
         return WORSE if self.worse else 0
 
 
-def payload(seen: Comparison) -> dict[str, Any]:
+def comparison_payload(seen: Comparison) -> dict[str, Any]:
     """For programs: ``schema`` 1, the runs' names, notes, and the fields of each difference."""
     return {
         "schema": 1,
@@ -76,7 +76,7 @@ def payload(seen: Comparison) -> dict[str, Any]:
     }
 
 
-def compare(before: RunView, after: RunView) -> Comparison:
+def compare_runs(before: RunView, after: RunView) -> Comparison:
     """Compare two runs; what got worse comes first."""
     rules = (
         _compare_verdicts,
@@ -104,8 +104,8 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
         pairs.append(("GPU access", before.gpu_way, after.gpu_way))
     changes = [f"different {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
     if others := _seconds_by_unit(before).keys() ^ _seconds_by_unit(after).keys():
-        changes.append(f"{units.counted(len(others), 'compile unit')} in only one of the two")
-    old, new = printed(before), printed(after)
+        changes.append(f"{units.pluralize(len(others), 'compile unit')} in only one of the two")
+    old, new = recorded_number_texts(before), recorded_number_texts(after)
     if old and new:
         same = sum(name in old and _is_same(old[name], value) for name, value in new.items())
         changes.append(f"{same} of {len(old.keys() | new.keys())} numbers of the script are equal")
@@ -171,7 +171,7 @@ def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
 
 def _compare_script_numbers(before: RunView, after: RunView) -> Iterator[Difference]:
     """Numbers printed by scripts."""
-    old, new = printed(before), printed(after)
+    old, new = recorded_number_texts(before), recorded_number_texts(after)
     ran = new or any(case.name == _SCRIPT_CASE for case in after.cases)
     if old and ran:
         yield from compare_numbers(old, new)
@@ -188,7 +188,7 @@ def compare_numbers(old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[
             yield Difference("number", name, was, now, "worse" if lost else "changed")
 
 
-def printed(view: RunView) -> dict[str, str]:
+def recorded_number_texts(view: RunView) -> dict[str, str]:
     """Numbers as text, as a float cannot represent every integer."""
     texts = dict(view.provenance).get(NUMBERS, ())
     return {name: text for name, text in texts if _NUMBER.fullmatch(text)}
@@ -205,22 +205,24 @@ def _measured(before: RunView, after: RunView) -> Iterator[Difference]:
         was = before.stage(stage.name)
         if was is not None and (was.state, stage.state) == ("passed", "passed"):
             yield from _compare_measurement(
-                "stage", stage.name, (was.seconds, stage.seconds), units.seconds
+                "stage", stage.name, (was.seconds, stage.seconds), units.format_seconds
             )
     old, new = _seconds_by_unit(before), _seconds_by_unit(after)
     most = sorted(old.keys() & new.keys(), key=lambda name: (-abs(new[name] - old[name]), name))
     for name in most[:_UNITS]:
-        yield from _compare_measurement("compile unit", name, (old[name], new[name]), units.seconds)
+        yield from _compare_measurement(
+            "compile unit", name, (old[name], new[name]), units.format_seconds
+        )
     sizes = (sum(wheel.size for wheel in view.wheels) or None for view in (before, after))
-    yield from _compare_measurement("size", "wheel", sizes, units.size)
+    yield from _compare_measurement("size", "wheel", sizes, units.format_size)
     peaks = ((view.timeline and view.timeline.peak) or None for view in (before, after))
-    yield from _compare_measurement("memory", "while compiling", peaks, units.size)
+    yield from _compare_measurement("memory", "while compiling", peaks, units.format_size)
     known = {(figure.key, figure.unit): figure.value for figure in before.figures}
     for figure in after.figures:
         if figure.group != "number":  # which stand above, in full
             subject, unit = f"{figure.subject} {figure.series}", figure.unit
             pair = known.get((figure.key, unit)), figure.value
-            yield from _compare_measurement(figure.group, subject, pair, units.number, unit)
+            yield from _compare_measurement(figure.group, subject, pair, units.format_number, unit)
 
 
 def _seconds_by_unit(view: RunView) -> dict[str, float]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.core.errors import AuditError, ProvisionError, SmokeError, TimeUpError
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import block, line, safe, texts
+from pipelines.core.hosttext import safe_block, safe_last_lines, safe_line, safe_text
 from pipelines.core.paths import CHECKOUT
 from pipelines.core.target import Target
 from pipelines.record.results import (
@@ -53,7 +53,7 @@ class Cause:
     """Indexes of the affected runs."""
 
 
-def words(text: str, target: Target) -> str:
+def mask_cell_details(text: str, target: Target) -> str:
     """``text`` without details of the cell, host or time; exit codes are kept."""
     masked = _FOLDER.sub("", text[:_LONG])
     masked = _WHEEL.sub(r"\1.whl", masked)
@@ -64,13 +64,13 @@ def words(text: str, target: Target) -> str:
     return " ".join(_VALUE.sub("#", _TAG.sub(r"\1#", masked)).split())
 
 
-def ends(message: str) -> str:
+def first_and_last_lines(message: str) -> str:
     """The first and the last line, without the log in between."""
     lines = [line for line in message.splitlines() if line.strip()]
     return "\n".join(dict.fromkeys([*lines[:1], *lines[-1:]]))
 
 
-def causes(views: Sequence[RunView]) -> tuple[Cause, ...]:
+def group_failure_causes(views: Sequence[RunView]) -> tuple[Cause, ...]:
     """The causes of failures in ``views``, the most common first; at most some forty.
 
     A cause that the catalogue knows is known by its rule. Any other is the class of the error with
@@ -122,7 +122,7 @@ _OF_CASES = {
 }
 
 
-def unfinished(stage: StageRecord) -> bool:
+def is_stage_unfinished(stage: StageRecord) -> bool:
     """Whether the stage has no verdict: it is running, was killed, or timed out."""
     up = stage.error is not None and stage.error.kind == TimeUpError.__name__
     return up or stage.state in ("running", "interrupted")
@@ -135,7 +135,7 @@ def covered_by_cases(stage: StageRecord, cases: Sequence[Case]) -> bool:
     return judged and any(case.outcome in ("failed", "error") for case in cases)
 
 
-def failures(
+def collect_failures(
     stages: Sequence[StageRecord],
     checks: Sequence[Finding],
     cases: Sequence[Case],
@@ -151,10 +151,10 @@ def failures(
     refused = [check for check in checks if check.failed]
     made, hint = [], ""
     for stage in stages:
-        if stage.state == "passed" or unfinished(stage):
+        if stage.state == "passed" or is_stage_unfinished(stage):
             continue
         if stage.name == AuditResult.stage and refused:
-            hint = block(stage.error.hint, 1500) if stage.error else ""
+            hint = safe_block(stage.error.hint, 1500) if stage.error else ""
         elif stage.name != SmokeResult.stage or not covered_by_cases(stage, cases):
             made.append(_stage_failure(stage, target, path))
     for stage in stages:
@@ -171,37 +171,41 @@ def failures(
 
 def _stage_failure(stage: StageRecord, target: Target, path: Path) -> Failure:
     """The failure of a stage: the diagnosis of its log, or the log's end."""
-    name, source = line(stage.name, 40), _LOGS.get(stage.name, "")
+    name, source = safe_line(stage.name, 40), _LOGS.get(stage.name, "")
     error = stage.error or ErrorResult(kind="", title="", message="")
     goes_on = error.kind == TimeUpError.__name__
     title = f"{name} will continue with the next command" if goes_on else f"{name} {stage.state}"
     hint, signature = error.hint, ""
     links: tuple[str, ...] = ()
-    parts = (error.kind, ends(block(error.message, 3000)), block(hint, 1500))
-    cause = words("\n".join(parts), target)
-    tail = texts(stage.result.tail, _TAIL) if stage.result else []
+    parts = (
+        error.kind,
+        first_and_last_lines(safe_block(error.message, 3000)),
+        safe_block(hint, 1500),
+    )
+    cause = mask_cell_details("\n".join(parts), target)
+    tail = safe_last_lines(stage.result.tail, _TAIL) if stage.result else []
     shown = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
     if isinstance(stage.result, BuildResult) and (diagnosis := stage.result.diagnosis):
         title, hint, signature = (
-            line(diagnosis.title, 600),
+            safe_line(diagnosis.title, 600),
             diagnosis.hint or hint,
-            line(diagnosis.id, 60),
+            safe_line(diagnosis.id, 60),
         )
         # A rule without a known cause matches many failures; the matched line distinguishes them.
         cause = (
             signature
             if diagnosis.is_cause
-            else words(f"{signature} {title} {diagnosis.text}", target)
+            else mask_cell_details(f"{signature} {title} {diagnosis.text}", target)
         )
         links = tuple(link for link in diagnosis.links[:_LINKS] if _LINK.fullmatch(link))
-        shown = excerpt(path / source, diagnosis.line) or shown
+        shown = log_excerpt(path / source, diagnosis.line) or shown
     file = f"pipelines/recipes/{target.recipe}.yaml"
     return Failure(
         "stage",
         name,
         title,
-        block(error.message, 3000),
-        block(hint, 1500),
+        safe_block(error.message, 3000),
+        safe_block(hint, 1500),
         signature,
         cause,
         links,
@@ -215,7 +219,7 @@ def _in_repository(file: str) -> str:
     return file if CHECKOUT is not None and (CHECKOUT / file).is_file() else ""
 
 
-def excerpt(log: Path, number: int) -> Excerpt | None:
+def log_excerpt(log: Path, number: int) -> Excerpt | None:
     """The lines of ``log`` around line ``number`` (from 1); ``None`` when it has no such line.
 
     Lines are counted by line feeds, as the diagnosis counts them. The log is read as a stream.
@@ -235,7 +239,7 @@ def excerpt(log: Path, number: int) -> Excerpt | None:
     if len(relevant) <= number - first:
         return None
     shown = tuple(
-        safe(data.rstrip(b"\r\n").decode("utf-8", "replace")[:2000], 400) for data in relevant
+        safe_text(data.rstrip(b"\r\n").decode("utf-8", "replace")[:2000], 400) for data in relevant
     )
     return Excerpt(log.name, first, shown, number)
 
@@ -250,13 +254,13 @@ def _read_line_start(readline: Callable[[int], bytes]) -> bytes:
 
 
 def _resource(row: ResourceResult, target: Target) -> Failure:
-    message = f"found {line(row.found)}, expected {line(row.wanted)}"
+    message = f"found {safe_line(row.found)}, expected {safe_line(row.wanted)}"
     return Failure(
         "resource",
         ProvisionResult.stage,
-        line(row.id),
+        safe_line(row.id),
         message,
-        cause=words(f"{line(row.id)} {message}", target),
+        cause=mask_cell_details(f"{safe_line(row.id)} {message}", target),
     )
 
 
@@ -268,28 +272,28 @@ def _audit_check_failure(check: Finding, hint: str, target: Target) -> Failure:
         f"{check.label} of the wheel",
         "\n".join(filter(None, (message, check.hint))),
         hint,
-        cause=words(f"{check.label} {message}", target),
+        cause=mask_cell_details(f"{check.label} {message}", target),
     )
 
 
 def _smoke_case_failure(case: Case, target: Target) -> Failure:
     """A smoke case, with the end of its traceback and its place in the suite."""
-    detail = block(case.detail[-6000:], 6000).splitlines()[-_TAIL:]
-    module = line(case.classname, 200).rpartition(".")[2]
+    detail = safe_block(case.detail[-6000:], 6000).splitlines()[-_TAIL:]
+    module = safe_line(case.classname, 200).rpartition(".")[2]
     folder = f"pipelines/smoke/{target.recipe.replace('-', '_')}"
     known = re.fullmatch(r"[\w-]{1,80}", module)
     file = _in_repository(f"{folder}/{module}.py") if known else ""
     lines = [int(n) for name, n in _PLACE.findall(case.detail) if name == f"{module}.py"]
-    message = line(case.message, 1500) or f"{case.outcome}, without a message"
+    message = safe_line(case.message, 1500) or f"{case.outcome}, without a message"
     # An assertion belongs to its test; any other error may be common to several.
     of_test = _CLAIM.match(message) or not case.message
-    test = f"{module}.{line(case.name).partition('[')[0]} " if of_test else ""
+    test = f"{module}.{safe_line(case.name).partition('[')[0]} " if of_test else ""
     return Failure(
         "case",
         "smoke",
-        line(case.name),
+        safe_line(case.name),
         message,
-        cause=words(f"{test}{message}", target),
+        cause=mask_cell_details(f"{test}{message}", target),
         excerpt=Excerpt("its traceback", 0, tuple(text[:400] for text in detail))
         if any(detail)
         else None,

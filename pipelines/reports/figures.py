@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model, read_data
 from pipelines.reports.model import Case
 from pipelines.reports.views import Better, Capability, Figure, Group
@@ -58,7 +58,7 @@ def _rule(name: str) -> Rule | None:
     return next((rule for rule in load_rules().rules if rule.regex.search(name)), None)
 
 
-def figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ...]:
+def extract_figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ...]:
     """The figures in a suite's properties and its cases', with unique keys."""
     made: dict[str, Figure] = {}
     cases = list(cases)
@@ -69,10 +69,10 @@ def figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ..
     shapes = {case.name: _shape(case) for case in cases}
     for owner, name, text in properties:
         value = _parse_figure_value(text)
-        rule = _rule(line(name, 200)) if value is not None else None
+        rule = _rule(safe_line(name, 200)) if value is not None else None
         if rule is None or value is None:
             continue
-        figure = _figure(line(owner, 200), line(name, 200), value, rule, made)
+        figure = _figure(safe_line(owner, 200), safe_line(name, 200), value, rule, made)
         if "." not in name and (shape := shapes.get(owner)):
             figure = _with_rival(figure, name, shape)
         made.setdefault(figure.key, figure)
@@ -110,7 +110,7 @@ def _shape(case: Case) -> _Shape | None:
     base, bracket, parameters = case.name.partition("[")
     parts = [part for part in parameters.rstrip("]").split("-") if part != rival]
     shape = case.properties.get("shape") or base + (f"[{'-'.join(parts)}]" if bracket else "")
-    return _Shape(line(case.name if "batch" in case.properties else shape, 200), rival, own)
+    return _Shape(safe_line(case.name if "batch" in case.properties else shape, 200), rival, own)
 
 
 def _with_rival(figure: Figure, name: str, shape: _Shape) -> Figure:
@@ -121,12 +121,12 @@ def _with_rival(figure: Figure, name: str, shape: _Shape) -> Figure:
     return replace(
         figure,
         shape=shape.name,
-        rival=line(shape.rival, 60),
+        rival=safe_line(shape.rival, 60),
         factor=figure.value / own if own else None,
     )
 
 
-def capabilities(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Capability, ...]:
+def extract_capabilities(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Capability, ...]:
     """Capabilities from ``has.*`` properties and ``info.*`` ones that are (un)available."""
     properties = dict(suite)
     for case in cases:
@@ -144,7 +144,7 @@ def capabilities(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Capab
         if name.startswith(_INFO) and value in ("available", "unavailable")
     }
     return tuple(
-        Capability(line(name, 100), line(features[name], 60)) for name in sorted(features)
+        Capability(safe_line(name, 100), safe_line(features[name], 60)) for name in sorted(features)
     )[:_MOST]
 
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from pipelines.core.called import with_pages
 from pipelines.core.finding import Finding, Level
-from pipelines.core.github import inert
-from pipelines.core.hosttext import safe
+from pipelines.core.github import escape_commands
+from pipelines.core.hosttext import safe_text
 from pipelines.reports.model import Case, Outcome
 
 STYLES: dict[Level, str] = {
@@ -29,7 +29,7 @@ _INDENT = 3  # of what stands below a finding
 _SHORT = 180  # characters of a hint to what is in order
 
 
-def table(findings: Iterable[Finding], *, grouped: bool = False, values: int = 0) -> Group:
+def findings_table(findings: Iterable[Finding], *, grouped: bool = False, values: int = 0) -> Group:
     """Mark, title and what was found; below that what to do, what to type and what it rests on.
 
     ``grouped``: by subject, in the order in which these come. ``values``: of what was found for
@@ -42,13 +42,18 @@ def table(findings: Iterable[Finding], *, grouped: bool = False, values: int = 0
     width = min(_NAME, max(map(len, names), default=0))
     rows: list[RenderableType] = []
     for subject, group in groups.items():
-        rows += [Text(inert(subject), style="bold")] if subject else []
+        rows += [Text(escape_commands(subject), style="bold")] if subject else []
         for one in group:
             style = STYLES[one.level]
             name = Text(one.title if grouped else one.label, style if style == "dim" else "")
             mark = Text(MARKS[one.level], style)
             rows += [
-                _grid_row(2, (1, mark), (width, name), (None, Text(inert(safe(one.text, 600)))))
+                _grid_row(
+                    2,
+                    (1, mark),
+                    (width, name),
+                    (None, Text(escape_commands(safe_text(one.text, 600)))),
+                )
             ]
             rows += _finding_details(one, values)
     return Group(*rows)
@@ -64,25 +69,27 @@ def _grid_row(gap: int, *cells: tuple[int | None, Text]) -> Table:
 
 def _finding_details(one: Finding, values: int) -> Iterator[RenderableType]:
     for text in one.values[:values]:
-        yield _grid_row(1, (_INDENT - 1, Text()), (None, Text(inert(safe(text, 400)), "dim")))
+        yield _grid_row(
+            1, (_INDENT - 1, Text()), (None, Text(escape_commands(safe_text(text, 400)), "dim"))
+        )
     if (more := len(one.values) - values) > 0 and values:
         yield Text(f"{'':{_INDENT}}and {more} more, see --json", "dim")
     fine = one.level in ("ok", "skipped")
     if one.hint:
-        hint = safe(one.hint, 1200)
+        hint = safe_text(one.hint, 1200)
         hint = textwrap.shorten(hint, _SHORT, placeholder=" ...") if fine else hint
         hint = with_pages(hint) + (":" if one.command else "")
         arrow = Text("→", "dim" if fine else "yellow")
-        body = Text(inert(hint), "dim" if fine else "")
+        body = Text(escape_commands(hint), "dim" if fine else "")
         yield _grid_row(1, (_INDENT - 1, Text()), (1, arrow), (None, body))
     # What is copied, a command or an address, is one line: the terminal may wrap it, we may not.
     for text, style in ((one.command, ""), (one.source, "dim")):
         if text and not fine:
-            line = f"{'':{_INDENT + 2}}{inert(text)}"
+            line = f"{'':{_INDENT + 2}}{escape_commands(text)}"
             yield Text(line, style, no_wrap=True, overflow="ignore")
 
 
-def cases(
+def finding_cases(
     findings: Iterable[Finding], classname: str, file: str = "", *, warning: Outcome = "passed"
 ) -> Iterator[Case]:
     """A case for each finding; skipped if it was not checked or had no expectation.

@@ -26,18 +26,18 @@ from pipelines.core import units
 from pipelines.core.target import AXES, Target
 from pipelines.core.versions import python_release
 from pipelines.reports import charts
-from pipelines.reports.failures import causes
-from pipelines.reports.load import when
-from pipelines.reports.measures import measured
+from pipelines.reports.failures import group_failure_causes
+from pipelines.reports.load import format_utc_time
+from pipelines.reports.measures import figure_charts
 from pipelines.reports.views import (
     MARKS,
     VERDICTS,
     WORDS,
     Excerpt,
     RunView,
-    begun,
     evidence_line,
-    names,
+    start_time_text,
+    unique_run_names,
 )
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
@@ -120,24 +120,24 @@ def render(views: Sequence[RunView], folder: Path | None = None) -> str:
 
 
 def _render_report_page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
-    return filled(
+    return render_template(
         "report.html.j2",
         "report.css",
         views=views,
         one=views[0] if len(views) == 1 else None,
         limits=limits,
-        grid=grid(views),
+        grid=build_run_grid(views),
         tally=Counter(view.verdict for view in views),
         weak=Counter(view.tested for view in views if view.tone != view.verdict),
         worst=max((view.verdict for view in views), key=VERDICTS.index),
-        causes=causes(views) if len(views) > 1 else (),
-        names=names(views),
+        causes=group_failure_causes(views) if len(views) > 1 else (),
+        names=unique_run_names(views),
         several_hosts=len({view.target.host for view in views}) > 1,
         ways=_run_link_prefixes(views, folder),
     )
 
 
-def filled(template: str, *styles: str, script: str = "", **values: Any) -> str:
+def render_template(template: str, *styles: str, script: str = "", **values: Any) -> str:
     """A page with its style sheets and script; its policy allows their text alone, by hash."""
     files = {
         "style": "".join(map(_read_asset, styles)),
@@ -148,7 +148,7 @@ def filled(template: str, *styles: str, script: str = "", **values: Any) -> str:
         for name, text in files.items()
     }
     own = {name: Markup(text) for name, text in files.items()}  # noqa: S704 - our own files
-    return environment().get_template(template).render(digests=digests, **own, **values)
+    return jinja_environment().get_template(template).render(digests=digests, **own, **values)
 
 
 @cache
@@ -171,7 +171,7 @@ def _run_link_prefixes(views: Sequence[RunView], folder: Path | None) -> dict[st
     return made
 
 
-def grid(views: Sequence[RunView]) -> Grid:
+def build_run_grid(views: Sequence[RunView]) -> Grid:
     """The position of every run in the matrix."""
     pythons = sorted({view.target.python for view in views}, key=_version_sort_key)
     rows: dict[Target, dict[str, list[int]]] = {}
@@ -215,7 +215,7 @@ def _number_excerpt_lines(excerpt: Excerpt, most: int) -> list[tuple[str, str, b
 
 
 @cache
-def environment() -> jinja2.Environment:
+def jinja_environment() -> jinja2.Environment:
     """The Jinja environment with templates and filters."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -225,20 +225,20 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "seconds": units.seconds,
-        "size": units.size,
-        "number": units.number,
-        "percent": units.percent,
-        "when": when,
+        "seconds": units.format_seconds,
+        "size": units.format_size,
+        "number": units.format_number,
+        "percent": units.format_percent,
+        "when": format_utc_time,
         "evidence": evidence_line,
         "clock": lambda text: text.replace("T", " ").replace("+00:00", " UTC"),
     }
     made.globals |= {
         "charts": charts,
-        "counted": units.counted,
+        "counted": units.pluralize,
         "cell": {name: _TITLES.get(name, name) for name in _CELL},
-        "begun_at": begun,
-        "measured": measured,
+        "begun_at": start_time_text,
+        "measured": figure_charts,
         "numbered": _number_excerpt_lines,
         "states": _STATES,
         "marks": MARKS,

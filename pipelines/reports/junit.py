@@ -30,7 +30,7 @@ from defusedxml.ElementTree import fromstring
 
 from pipelines.core.errors import SmokeError
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import MAX_MESSAGE, MAX_NAME, clean, clean_line, redact
+from pipelines.core.hosttext import MAX_MESSAGE, MAX_NAME, clean_line, clean_xml_text, redact
 from pipelines.reports.model import Case, Outcome, Suite
 
 MAX_REPORT = 64 << 20
@@ -57,7 +57,7 @@ def render(suites: Iterable[Suite]) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
 
 
-def write(path: Path, suites: Iterable[Suite]) -> None:
+def write_junit_file(path: Path, suites: Iterable[Suite]) -> None:
     """Write the document atomically.
 
     Raises ``StorageError`` when it cannot.
@@ -144,10 +144,10 @@ def _test_case(case: Case) -> junit_xml.TestCase:
     made = junit_xml.TestCase(
         _clean_xml_line(case.name) or "unnamed",
         _clean_xml_line(case.classname) or None,
-        stdout="".join(lines) + clean(redact(case.stdout)),
+        stdout="".join(lines) + clean_xml_text(redact(case.stdout)),
     )
     message = _clean_xml_line(case.message, MAX_MESSAGE)
-    detail = clean(redact(case.detail))
+    detail = clean_xml_text(redact(case.detail))
     if case.outcome == "failed":
         made.add_failure_info(message or "failed without a message", detail)
     elif case.outcome == "error":
@@ -193,8 +193,8 @@ def _parse_test_case(element: ET.Element) -> Case:
         message=clean_line(_unescape_pytest_text(text.get("message")), MAX_MESSAGE)
         if text is not None
         else "",
-        detail=clean(_unescape_pytest_text(text.text)) if text is not None else "",
-        stdout=clean(
+        detail=clean_xml_text(_unescape_pytest_text(text.text)) if text is not None else "",
+        stdout=clean_xml_text(
             _unescape_pytest_text("".join(stdout))
             + (f"\n[stderr]\n{_unescape_pytest_text(errors)}" if errors else "")
         ),

@@ -21,14 +21,14 @@ from pydantic import AfterValidator, ValidationError
 from pipelines.core.errors import SmokeError
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import disk_errors, write_atomic
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model, first_problem
 from pipelines.record.prebuilt import Sha256
 from pipelines.record.results import PrebuiltResult, Seconds, SmokeResult
 from pipelines.record.run import Run
-from pipelines.record.seal import is_signed, sealer
-from pipelines.reports.compare import Difference, compare_numbers, printed
-from pipelines.reports.html import filled
+from pipelines.record.seal import is_signed, load_or_create_sealer
+from pipelines.reports.compare import Difference, compare_numbers, recorded_number_texts
+from pipelines.reports.html import render_template
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import load_view, read_smoke
 from pipelines.reports.model import Case
@@ -94,10 +94,10 @@ class LabRecord(Model):
 def _first_error_line(case: Case) -> str:
     """The first line of an error, as pytest prints it; what the suite has printed follows there."""
     errors = (text[1:].strip() for text in case.detail.splitlines() if text.startswith("E "))
-    return line(next(errors, case.message), 300)
+    return safe_line(next(errors, case.message), 300)
 
 
-def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
+def lab_record_of_run(run: Run, suite_sha256: str) -> LabRecord | None:
     """The signed record of a run; ``None`` if its suite came to no GPU, or to no verdict.
 
     A run may fail without a failed case: as the driver or the GPU was another than the machine's.
@@ -107,7 +107,7 @@ def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
     suite, _ = read_smoke(run.path, test)
     if suite is None or test is None or not test.gpus or taken is None or taken.taken is None:
         return None
-    view, driver = load_view(run), line(suite.properties.get("driver_version"), 40)
+    view, driver = load_view(run), safe_line(suite.properties.get("driver_version"), 40)
     passed = view.verdict == "passed"
     failed = [case for case in suite.cases if case.outcome in ("failed", "error")]
     if not (passed or failed) or (test.bridge and test.bridge.driver != driver):
@@ -118,23 +118,23 @@ def of_run(run: Run, suite_sha256: str) -> LabRecord | None:
             hint="Is it the right suite for this wheel? See docs/lab.md.",
         )
     project, version, _, _ = parse_wheel_filename(taken.taken.file)
-    signer = sealer()
+    signer = load_or_create_sealer()
     record = LabRecord(
         project=project,
         version=str(version),
         file=taken.taken.file,
         sha256=taken.taken.sha256,
-        gpu=", ".join(dict.fromkeys(line(gpu.name, 80) for gpu in test.gpus)),
+        gpu=", ".join(dict.fromkeys(safe_line(gpu.name, 80) for gpu in test.gpus)),
         capability=", ".join(dict.fromkeys(gpu.capability for gpu in test.gpus)),
         driver=driver,
         suite=test.script,
         suite_sha256=suite_sha256,
         companions=taken.company.companions if taken.company else (),
-        system=line(test.system, 80),
+        system=safe_line(test.system, 80),
         evidence=evidence_of(facts, test),
         passed=passed,
         why="" if passed else _first_error_line(failed[0]),
-        numbers=printed(view),
+        numbers=recorded_number_texts(view),
         seconds=sum(case.seconds for case in suite.cases),
         run=run.id,
         created=facts.created,
@@ -159,7 +159,7 @@ def read_records(folder: Path) -> tuple[list[LabRecord], list[str]]:
         try:
             record = LabRecord.model_validate_json(path.read_bytes())
         except (OSError, ValidationError) as error:
-            wrong.append(f"{path.name}: {line(first_problem(error), 200)}")
+            wrong.append(f"{path.name}: {safe_line(first_problem(error), 200)}")
             continue
         if not is_signed(record.sealer, record.signature, record.text):
             wrong.append(f"{path.name} was changed after it was signed")
@@ -168,7 +168,7 @@ def read_records(folder: Path) -> tuple[list[LabRecord], list[str]]:
     return sorted(found, key=lambda record: record.created, reverse=True), wrong
 
 
-def differences(record: LabRecord, known: Iterable[LabRecord]) -> Iterator[Difference]:
+def lab_record_differences(record: LabRecord, known: Iterable[LabRecord]) -> Iterator[Difference]:
     """What has moved since the latest record of this project and suite on such a GPU.
 
     Those of other keys are not asked: whoever signs may write any date and number.
@@ -186,13 +186,13 @@ def differences(record: LabRecord, known: Iterable[LabRecord]) -> Iterator[Diffe
             yield one
 
 
-def keep(record: LabRecord, folder: Path) -> Path:
+def store_lab_record(record: LabRecord, folder: Path) -> Path:
     """Write it, and the page of all that are there; where that is."""
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         write_atomic(folder / record.name, record.model_dump_json(indent=1).encode())
         records, wrong = read_records(folder)
         own = record.sealer
-        page = filled("lab.html.j2", "report.css", records=records, wrong=wrong, own=own)
+        page = render_template("lab.html.j2", "report.css", records=records, wrong=wrong, own=own)
         write_atomic(folder / "index.html", page.encode())
     return folder / "index.html"

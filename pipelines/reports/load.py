@@ -24,7 +24,7 @@ from pipelines.core import units
 from pipelines.core.errors import ConfigError, SmokeError
 from pipelines.core.files import sha256_of
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import block, line, texts
+from pipelines.core.hosttext import safe_block, safe_last_lines, safe_line
 from pipelines.core.target import Target
 from pipelines.record import results as record
 from pipelines.record.manifest import Schema
@@ -41,12 +41,12 @@ from pipelines.record.results import (
     StageResult,
 )
 from pipelines.record.run import Run
-from pipelines.reports.failures import failures, unfinished
-from pipelines.reports.figures import capabilities, figures
+from pipelines.reports.failures import collect_failures, is_stage_unfinished
+from pipelines.reports.figures import extract_capabilities, extract_figures
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.model import Case, Suite
-from pipelines.reports.provenance import provenance
+from pipelines.reports.provenance import provenance_sections
 from pipelines.reports.views import (
     Failure,
     FileView,
@@ -85,7 +85,7 @@ def load_any(run: Run) -> RunView:
     try:
         return load_view(run)
     except ConfigError as error:
-        return replace(_view(run, RunFacts(), []), headline=line(error.message))
+        return replace(_view(run, RunFacts(), []), headline=safe_line(error.message))
 
 
 @dataclass(frozen=True)
@@ -102,17 +102,21 @@ class NotBegun:
     @property
     def headline(self) -> str:
         """The reason in one line."""
-        return f"no finished run: {line(self.why)}"
+        return f"no finished run: {safe_line(self.why)}"
 
 
 def view_without(cell: NotBegun) -> RunView:
     """The view of a cell without a run."""
-    stages, _, _ = outcome([])
+    stages, _, _ = summarize_outcome([])
     failure = Failure(
-        "stage", "before the run", cell.headline, block(cell.why, 2000), block(cell.hint, 2000)
+        "stage",
+        "before the run",
+        cell.headline,
+        safe_block(cell.why, 2000),
+        safe_block(cell.hint, 2000),
     )
     return RunView(
-        id=line(cell.name, 120),
+        id=safe_line(cell.name, 120),
         created="",
         verdict="failed" if cell.failed else "unfinished",
         headline=cell.headline,
@@ -135,39 +139,45 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     results, why = read_smoke(run.path, test)
     suite = results or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
-    shown, verdict, headline = outcome(stages, timeline.end if timeline else 0.0)
-    reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
+    shown, verdict, headline = summarize_outcome(stages, timeline.end if timeline else 0.0)
+    reasons = Counter(safe_line(c.message) for c in suite.cases if c.outcome == "skipped")
     checks = _audit_findings(result_of(stages, AuditResult))
     return RunView(
-        id=line(run.id, 120),
-        created=line(facts.created, 40),
+        id=safe_line(run.id, 120),
+        created=safe_line(facts.created, 40),
         verdict=verdict,
         headline=headline,
         caveats=(
             *_unread_result_notes(stages),
-            *([line(why)] if why else []),
+            *([safe_line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
             *_idle(test),
             *_untested(test),
-            *[f"GPU bridge: {warning}" for warning in texts(warnings, 10)],
+            *[f"GPU bridge: {warning}" for warning in safe_last_lines(warnings, 10)],
         ),
         target=facts.target,
         evidence=facts.evidence,
-        gpu=next((line(v) for k, v in suite.properties.items() if _GPU.fullmatch(k)), ""),
+        gpu=next((safe_line(v) for k, v in suite.properties.items() if _GPU.fullmatch(k)), ""),
         stages=shown,
         timeline=timeline,
-        failures=failures(stages, checks, suite.cases, facts.target, run.path),
+        failures=collect_failures(stages, checks, suite.cases, facts.target, run.path),
         cases=tuple(
-            Case(line(c.name), line(c.classname, 120), c.seconds, c.outcome, line(c.message))
+            Case(
+                safe_line(c.name),
+                safe_line(c.classname, 120),
+                c.seconds,
+                c.outcome,
+                safe_line(c.message),
+            )
             for c in suite.cases[:_CASES]
         ),
         skips=tuple(reasons.most_common(50)),
-        figures=figures(suite.properties, suite.cases),
-        capabilities=capabilities(suite.properties, suite.cases),
+        figures=extract_figures(suite.properties, suite.cases),
+        capabilities=extract_capabilities(suite.properties, suite.cases),
         checks=checks,
-        files=files(run.path),
-        provenance=provenance(
+        files=list_run_files(run.path),
+        provenance=provenance_sections(
             run,
             facts,
             build,
@@ -187,17 +197,17 @@ def _idle(test: SmokeResult | None) -> Iterator[str]:
     if test is not None and test.bridge and test.bridge.name and not test.bridge.cases:
         why = "no case passed on it"
         if test.script and not test.outcomes.get("failed"):
-            why = f"{line(test.script, 80)} created no context on it"
+            why = f"{safe_line(test.script, 80)} created no context on it"
         yield f"not tested on the available GPU: {why}"
 
 
 def _untested(test: SmokeResult | None) -> Iterator[str]:
     """Versions of torch that the wheel is for and was not tested with."""
     if test is not None and test.untested:
-        yield f"not tested with torch {line(', '.join(test.untested), 100)}"
+        yield f"not tested with torch {safe_line(', '.join(test.untested), 100)}"
 
 
-def outcome(
+def summarize_outcome(
     stages: Sequence[StageRecord], compiled: float = 0.0
 ) -> tuple[tuple[StageView, ...], Verdict, str]:
     """The stages as shown, the verdict and headline; a build took at least ``compiled``."""
@@ -220,7 +230,7 @@ def _share(stages: Sequence[StageRecord]) -> str:
     if not build or not build.divided or build.divided.mode == "link" or not home:
         return ""
     well = all(stage.state == "passed" for stage in stages)
-    return f"{line(build.divided.summary)}, not linked into a wheel yet" if well else ""
+    return f"{safe_line(build.divided.summary)}, not linked into a wheel yet" if well else ""
 
 
 def stand_in_of(test: SmokeResult | None) -> str:
@@ -232,7 +242,7 @@ def stand_in_of(test: SmokeResult | None) -> str:
 
 
 def _unread_result_notes(stages: Sequence[StageRecord]) -> list[str]:
-    return [line(stage.unread) for stage in stages if stage.unread]
+    return [safe_line(stage.unread) for stage in stages if stage.unread]
 
 
 def _build_stage_views(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, ...]:
@@ -243,12 +253,12 @@ def _build_stage_views(stages: Sequence[StageRecord], compiled: float) -> tuple[
     """
     made = [
         StageView(
-            line(s.name, 40),
-            "unfinished" if s.state == "failed" and unfinished(s) else s.state,
+            safe_line(s.name, 40),
+            "unfinished" if s.state == "failed" and is_stage_unfinished(s) else s.state,
             s.started,
             max(s.seconds, compiled) if s.seconds is not None and s.name == "build" else s.seconds,
-            line(s.error.message if s.error else "", 600),
-            line(s.error.kind if s.error else "", 40),
+            safe_line(s.error.message if s.error else "", 600),
+            safe_line(s.error.kind if s.error else "", 40),
             _stage_end_reason(s),
         )
         for s in stages
@@ -266,8 +276,12 @@ def _stage_end_reason(stage: StageRecord) -> str:
     What follows in an error is the end of the log: the failures tell it.
     """
     if isinstance(stage.result, BuildResult) and stage.result.diagnosis:
-        return line(stage.result.diagnosis.summary)
-    return line(block(stage.error.message).partition("\n")[0].rstrip(": ")) if stage.error else ""
+        return safe_line(stage.result.diagnosis.summary)
+    return (
+        safe_line(safe_block(stage.error.message).partition("\n")[0].rstrip(": "))
+        if stage.error
+        else ""
+    )
 
 
 def _derive_verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
@@ -327,7 +341,7 @@ def _gpu_way(test: SmokeResult | None) -> str:
     requested = (
         f"although {test.gpu_asked} was requested" if test.gpu_asked and not test.gpus else ""
     )
-    return line(", ".join(filter(None, (test.driver_models, test.gpu_way, requested))))
+    return safe_line(", ".join(filter(None, (test.driver_models, test.gpu_way, requested))))
 
 
 def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list[str]:
@@ -336,7 +350,7 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
     for stage, view in zip(stages, shown, strict=False):
         if stage.seconds is None or not view.seconds or view.seconds - stage.seconds <= _SEEN:
             continue
-        took = units.seconds(view.seconds)
+        took = units.format_seconds(view.seconds)
         if isinstance(stage.result, BuildResult) and stage.result.kept:
             notes.append(
                 f"nothing was rebuilt: the wheel is from an earlier build, which took {took}"
@@ -344,7 +358,7 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
         else:
             notes.append(
                 f"the build continued in the background: it took {took}, and the last command saw "
-                f"{units.seconds(stage.seconds)} of it"
+                f"{units.format_seconds(stage.seconds)} of it"
             )
     return notes
 
@@ -352,22 +366,24 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
 def _caveats(
     facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
 ) -> list[str]:
-    notes = [line(facts.origin, 600)] if facts.given else []
+    notes = [safe_line(facts.origin, 600)] if facts.given else []
     dependencies = taken.company if taken is not None else None
     if dependencies is not None:
-        notes += texts(dependencies.notes, 10)
+        notes += safe_last_lines(dependencies.notes, 10)
         if dependencies.libraries:
-            notes.append(f"with {_VARIABLE} set for {line(', '.join(dependencies.libraries), 600)}")
+            notes.append(
+                f"with {_VARIABLE} set for {safe_line(', '.join(dependencies.libraries), 600)}"
+            )
     if facts.remade:
         times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
-        why = line(facts.remade[-1], 200)
+        why = safe_line(facts.remade[-1], 200)
         notes.append(f"the host was recreated {times} during this run: {why}")
     skipped = [case for case in suite.cases if case.outcome == "skipped"]
     if skipped:
-        reason = Counter(line(case.message, 200) for case in skipped).most_common(1)[0][0]
+        reason = Counter(safe_line(case.message, 200) for case in skipped).most_common(1)[0][0]
         why = f", mostly because: {reason}" if reason else ""
         notes.append(f"{len(skipped)} of {len(suite.cases)} smoke cases were skipped{why}")
-    notes += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
+    notes += [safe_line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
     if facts.evidence is not None:
         notes.append(evidence_line(facts.evidence))
         if facts.evidence.unshown:
@@ -376,8 +392,10 @@ def _caveats(
         notes.append("cannot be published" if facts.given else _UNPUBLISHED)
     if build is not None:
         divided = build.divided.summary if build.divided else ""
-        notes += texts([note for note in (divided, build.made_up, *build.story) if note], 12)
-        notes += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
+        notes += safe_last_lines(
+            [note for note in (divided, build.made_up, *build.story) if note], 12
+        )
+        notes += [f"an attempt was lost: {why}" for why in safe_last_lines(build.lost, 10)]
     return notes
 
 
@@ -386,7 +404,7 @@ def _audit_findings(audit: AuditResult | None) -> tuple[Finding, ...]:
     return tuple(check for file in files for check in file.checks[:_CHECKS])
 
 
-def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+def format_utc_time(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """A time in UTC, in seconds; ``""`` for none."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime(form) if seconds else ""
@@ -427,7 +445,7 @@ def _plausible_compile_units(
 ) -> list[tuple[str, float, float]]:
     """Name, start and end of the units, by start."""
     made = [
-        (line(name, 160), start, end)
+        (safe_line(name, 160), start, end)
         for name, start, end in recorded
         if 0 <= start <= end <= _LONGEST
     ]
@@ -481,7 +499,7 @@ class _Manifest(BaseModel):
     files: tuple[FileResult, ...]
 
 
-def files(path: Path) -> tuple[FileView, ...]:
+def list_run_files(path: Path) -> tuple[FileView, ...]:
     """Every file of the run in ``path``, and those only in ``manifest.json``, as from CI."""
     known = _read_manifest_rows(path / "manifest.json")
     made = []
@@ -495,7 +513,7 @@ def files(path: Path) -> tuple[FileView, ...]:
             if len(made) == _MOST:
                 break
     made += [
-        FileView(line(name), row.size, row.sha256, "not here; from manifest.json")
+        FileView(safe_line(name), row.size, row.sha256, "not here; from manifest.json")
         for name, row in known.items()
         if name not in UNLISTED
     ]
@@ -509,7 +527,7 @@ def _build_file_view(file: Path, name: str, recorded: FileResult | None) -> File
     # Logs and reports are rewritten by later stages, wheels are not.
     differs = recorded is not None and name.endswith(".whl") and recorded.sha256 != sha256
     note = "differs from manifest.json" if differs else ""
-    return FileView(line(name), status.st_size, sha256, note, differs, link)
+    return FileView(safe_line(name), status.st_size, sha256, note, differs, link)
 
 
 def _read_manifest_rows(path: Path) -> dict[str, FileResult]:

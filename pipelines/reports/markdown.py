@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipelines.core import github, units
-from pipelines.reports.failures import causes
+from pipelines.reports.failures import group_failure_causes
 from pipelines.reports.views import (
     VERDICTS,
     WORDS,
@@ -19,8 +19,8 @@ from pipelines.reports.views import (
     Failure,
     RunView,
     Verdict,
-    begun,
-    names,
+    start_time_text,
+    unique_run_names,
 )
 
 #: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
@@ -44,7 +44,7 @@ def summary(views: Sequence[RunView]) -> str:
     return text
 
 
-def plain(text: str, limit: int = 300) -> str:
+def escape_markdown(text: str, limit: int = 300) -> str:
     """Text escaped for Markdown and HTML, on one line."""
     cut = text if len(text) <= limit else text[:limit] + " ..."
     escaped = _MARKUP.sub(r"\\\1", " ".join(cut.split()))
@@ -56,31 +56,32 @@ def _verdict_mark(view: RunView) -> str:
 
 
 def _run_summary_lines(view: RunView) -> list[str]:
-    title = plain(f"{view.target.package} for {view.target.label}")
-    parts = [f"## {_verdict_mark(view)}: {title}", "", plain(view.headline, 600), ""]
-    parts += [f"- {plain(caveat)}" for caveat in view.caveats]
+    title = escape_markdown(f"{view.target.package} for {view.target.label}")
+    parts = [f"## {_verdict_mark(view)}: {title}", "", escape_markdown(view.headline, 600), ""]
+    parts += [f"- {escape_markdown(caveat)}" for caveat in view.caveats]
     parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
     parts += [
-        f"| {plain(stage.name)} | {plain(stage.state)} | {units.seconds(stage.seconds) or '-'} |"
+        f"| {escape_markdown(stage.name)} | {escape_markdown(stage.state)} | "
+        f"{units.format_seconds(stage.seconds) or '-'} |"
         for stage in view.stages
     ]
     if view.counts:
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items())
         parts += ["", f"Smoke cases: {counts}."]
     if view.gpu_way:
-        parts += ["", f"GPU: {plain(view.gpu_summary)}."]
+        parts += ["", f"GPU: {escape_markdown(view.gpu_summary)}."]
     parts += _failures(view.failures[:15])
     if view.timeline is not None and view.timeline.units:
         parts += ["", "| Slowest units | Took |", "|-|-:|"]
         parts += [
-            f"| {plain(unit.name, 100)} | {units.seconds(unit.seconds)} |"
+            f"| {escape_markdown(unit.name, 100)} | {units.format_seconds(unit.seconds)} |"
             for unit in view.timeline.slowest[:5]
         ]
     if view.files:
         parts += ["", "<details><summary>Files</summary>", ""]
         parts += ["| File | Size | sha256 |", "|-|-:|-|"]
         parts += [
-            f"| {plain(file.path)} | {units.size(file.size)} | `{file.sha256}` |"
+            f"| {escape_markdown(file.path)} | {units.format_size(file.size)} | `{file.sha256}` |"
             for file in view.files[:100]
         ]
         parts += ["", "</details>"]
@@ -94,26 +95,26 @@ def _overview_table_lines(views: Sequence[RunView]) -> list[str]:
     )
     weak = Counter(view.tested for view in views if view.tone != view.verdict)
     cases += "".join(f" ({count} {tested})" for tested, count in weak.items())
-    parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", cases, ""]
+    parts = [f"## {tally['passed']} of {units.pluralize(len(views), 'run')} passed", "", cases, ""]
     parts += ["| Package | Cell | Host | Started (UTC) | Verdict | Smoke cases | Took |"]
     parts += ["|-|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
-        cells = (view.target.package, view.target.label, view.target.host, begun(view))
-        named = " | ".join(plain(cell, 100) for cell in cells)
+        cells = (view.target.package, view.target.label, view.target.host, start_time_text(view))
+        named = " | ".join(escape_markdown(cell, 100) for cell in cells)
         parts.append(
-            f"| {named} | {_verdict_mark(view)} | {counts} | {units.seconds(view.seconds)} |"
+            f"| {named} | {_verdict_mark(view)} | {counts} | {units.format_seconds(view.seconds)} |"
         )
     return parts + _failure_cause_lines(views)
 
 
 def _failure_cause_lines(views: Sequence[RunView]) -> list[str]:
     """Failures by cause, with all affected runs and the details of the first."""
-    parts, known = [], names(views)
-    for cause in causes(views)[:_DETAILED]:
+    parts, known = [], unique_run_names(views)
+    for cause in group_failure_causes(views)[:_DETAILED]:
         where = ", ".join(filter(None, (*cause.where, cause.first.signature)))
-        parts += ["", f"### {plain(cause.title)} ({plain(where)})", ""]
-        struck = [plain(known[number]) for number in cause.runs[:_STRUCK]]
+        parts += ["", f"### {escape_markdown(cause.title)} ({escape_markdown(where)})", ""]
+        struck = [escape_markdown(known[number]) for number in cause.runs[:_STRUCK]]
         more = len(cause.runs) - len(struck)
         struck += [f"{more} more"] if more else []
         parts.append(f"{len(cause.runs)} of {len(views)} runs: {'; '.join(struck)}")
@@ -127,16 +128,16 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
         where = f"{failure.where}, {failure.signature}" if failure.signature else failure.where
         parts += [
             "",
-            f"**{plain(failure.title)}** ({plain(where)})",
+            f"**{escape_markdown(failure.title)}** ({escape_markdown(where)})",
             *_failure_detail_lines(failure),
         ]
     return parts
 
 
 def _failure_detail_lines(failure: Failure) -> list[str]:
-    parts = ["", plain(failure.message, 1000)] if failure.message else []
+    parts = ["", escape_markdown(failure.message, 1000)] if failure.message else []
     if failure.hint:
-        parts += ["", f"→ {plain(failure.hint, 600)}"]
+        parts += ["", f"→ {escape_markdown(failure.hint, 600)}"]
     if failure.excerpt is not None:
         parts += ["", *_fenced(failure.excerpt)]
     return parts
@@ -151,11 +152,11 @@ def _fenced(excerpt: Excerpt) -> list[str]:
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     where = f"{excerpt.source}, line {excerpt.mark}" if excerpt.mark else excerpt.source
-    head = f"<details><summary>{plain(where)}</summary>"
+    head = f"<details><summary>{escape_markdown(where)}</summary>"
     return [head, "", f"{fence}text", *lines[:40], fence, "", "</details>"]
 
 
-def errors(views: Sequence[RunView], *, stages: bool = True) -> list[str]:
+def error_annotations(views: Sequence[RunView], *, stages: bool = True) -> list[str]:
     """Workflow commands, a line each, for the first ten failures of ``views``.
 
     ``stages=False`` leaves out a stage's own error where no diagnosis adds to it: whoever raised
@@ -173,4 +174,4 @@ def _annotation(view: RunView, failure: Failure) -> str:
     fields = {"file": failure.file, "line": str(failure.line) if failure.line else ""}
     fields["title"] = f"{view.target.label}: {failure.title}"[:200]
     text = "\n".join(filter(None, (failure.message[:1500], failure.hint[:600]))) or failure.title
-    return github.command("error", text, **fields)
+    return github.workflow_command("error", text, **fields)

@@ -57,7 +57,7 @@ class Chart:
     """Bars that are not shown."""
 
 
-def measured(figures: Iterable[Figure], most: int) -> list[Chart]:
+def figure_charts(figures: Iterable[Figure], most: int) -> list[Chart]:
     """The charts of ``figures``, with some ``most`` bars each."""
     rows = list(figures)
     # A factor shown in a chart of times needs no separate chart.

@@ -6,7 +6,7 @@ from itertools import islice
 
 from pipelines.core import units
 from pipelines.core.comparison import Comparison
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.record.results import BuildResult, PrebuiltResult, RunFacts
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult
@@ -18,7 +18,7 @@ NUMBERS = "Numbers of the script"
 _PAIRS = 200  # of a section
 
 
-def provenance(
+def provenance_sections(
     run: Run,
     facts: RunFacts,
     build: BuildResult | None,
@@ -28,7 +28,7 @@ def provenance(
     rebuilt: Comparison | None = None,
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """Sections on the run, its sources, host, tools and dependencies."""
-    known = recorded(facts)
+    known = recorded_facts(facts)
     begun = {"run": run.id, "created": facts.created, "source_sha256": facts.source_sha256}
     environment = build.environment if build else {}
     packages = taken.company.packages if taken is not None and taken.company else ()
@@ -49,13 +49,15 @@ def provenance(
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
     }
     made = {
-        name: tuple((line(k, 100), line(v)) for k, v in islice(pairs, _PAIRS) if line(v))
+        name: tuple(
+            (safe_line(k, 100), safe_line(v)) for k, v in islice(pairs, _PAIRS) if safe_line(v)
+        )
         for name, pairs in sections.items()
     }
     return tuple((name, pairs) for name, pairs in made.items() if pairs)
 
 
-def recorded(facts: RunFacts) -> dict[str, dict[str, object]]:
+def recorded_facts(facts: RunFacts) -> dict[str, dict[str, object]]:
     """What the facts say of the ``run``, its ``host``, and the versions of each ``tool``."""
     names = ("evidence", "publishable", "origin", "toolset", "job")
     return {
@@ -74,7 +76,7 @@ def _checked_out(build: BuildResult | None) -> list[tuple[str, str]]:
     if checkout.count:
         more = ", ..." if checkout.count > len(checkout.changed) else ""
         names = ", ".join(checkout.changed) + more
-        rows.append(("uncommitted", f"{units.counted(checkout.count, 'file')}: {names}"))
+        rows.append(("uncommitted", f"{units.pluralize(checkout.count, 'file')}: {names}"))
     return rows
 
 

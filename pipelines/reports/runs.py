@@ -21,7 +21,7 @@ from pipelines.core.tables import print_columns
 from pipelines.record.run import HELD, Run
 from pipelines.remote.locks import claim
 from pipelines.reports.brief import Brief, brief_of
-from pipelines.reports.views import Verdict, toned
+from pipelines.reports.views import Verdict, verdict_tone
 
 _DAY = 86400.0
 _STYLES: dict[Verdict, str] = {
@@ -79,7 +79,7 @@ def runs_in(out: Path) -> list[PastRun]:
     return [_past(run, latest) for run in past]
 
 
-def payload(runs: Iterable[PastRun]) -> dict[str, Any]:
+def runs_payload(runs: Iterable[PastRun]) -> dict[str, Any]:
     """For programs: ``schema`` 1, and the runs; sizes in bytes, times in seconds."""
     return {"schema": 1, "runs": [run.payload() for run in runs]}
 
@@ -134,7 +134,7 @@ def to_remove(
     ]
 
 
-def remove(runs: Iterable[PastRun]) -> list[PastRun]:
+def remove_runs(runs: Iterable[PastRun]) -> list[PastRun]:
     """Remove the directories except those in use; return the removed ones."""
     return [run for run in runs if _remove_run(run.path)]
 
@@ -154,7 +154,7 @@ def _remove_run(path: Path) -> bool:
     return True
 
 
-def show(runs: Sequence[PastRun]) -> list[str]:
+def print_run_table(runs: Sequence[PastRun]) -> list[str]:
     """Print a table of runs; return the columns that did not fit."""
     return print_columns(
         console, [_run_table_row(run) for run in runs], fold=["archs"], spare=_SPARE
@@ -169,8 +169,8 @@ def _run_table_row(run: PastRun) -> dict[str, str]:
     return {
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),
-        "verdict": f"[{_STYLES[toned(brief.verdict, brief.tested)]}]{word}[/]",
+        "verdict": f"[{_STYLES[verdict_tone(brief.verdict, brief.tested)]}]{word}[/]",
         "evidence": brief.facts.evidence.name.lower() if brief.facts.evidence else "",
-        "took": units.seconds(brief.seconds),
-        "size": units.size(run.size),
+        "took": units.format_seconds(brief.seconds),
+        "size": units.format_size(run.size),
     }

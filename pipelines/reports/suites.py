@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from pipelines.core.hosttext import block
+from pipelines.core.hosttext import safe_block
 from pipelines.core.target import Target
 from pipelines.record.results import (
     AuditResult,
@@ -29,19 +29,19 @@ from pipelines.record.results import (
     State,
 )
 from pipelines.record.run import Run
-from pipelines.reports.failures import covered_by_cases, unfinished
-from pipelines.reports.findings import cases
+from pipelines.reports.failures import covered_by_cases, is_stage_unfinished
+from pipelines.reports.findings import finding_cases
 from pipelines.reports.levels import evidence_of
-from pipelines.reports.load import NotBegun, read_smoke, result_of, when
+from pipelines.reports.load import NotBegun, format_utc_time, read_smoke, result_of
 from pipelines.reports.model import Case, Outcome, Suite
-from pipelines.reports.provenance import recorded
+from pipelines.reports.provenance import recorded_facts
 
 _LINES = 60
 _NOT_IN_CLASSES = re.compile(r"[^\w.+-]+")
 _OUTCOMES: dict[State, Outcome] = {"passed": "passed", "failed": "failed"}
 
 
-def suites(run: Run) -> list[Suite]:
+def junit_suites(run: Run) -> list[Suite]:
     """The suites of a run, a pure function of its record and its ``smoke.xml``.
 
     Of every wheel, the audit's and the smoke suite's properties have the sha256 under the same
@@ -75,7 +75,9 @@ def suites(run: Run) -> list[Suite]:
 def suite_without(cell: NotBegun) -> Suite:
     """The suite of a cell without a run: one case that says so."""
     place = _class_name_prefix(cell.target)
-    case = Case("run", place, outcome="error", message=cell.headline, detail=block(cell.hint, 2000))
+    case = Case(
+        "run", place, outcome="error", message=cell.headline, detail=safe_block(cell.hint, 2000)
+    )
     return Suite(
         place, (case,), _stringify_known_values(cell.target.values()), "", cell.target.host
     )
@@ -92,7 +94,7 @@ def _class_name_prefix(target: Target) -> str:
 
 def _run_properties(facts: RunFacts) -> dict[str, str]:
     """Properties of the run: axes of its target, host, tools."""
-    known = recorded(facts)
+    known = recorded_facts(facts)
     more = {f"{kind}.{key}": text for kind in ("host", "tool") for key, text in known[kind].items()}
     return _stringify_known_values(known["run"] | more)
 
@@ -137,7 +139,7 @@ def _stage_suite(
         stdout="\n".join((*story, *limits, log)) if passed else "",
         properties=_stage_properties(result) | _stringify_known_values({"unread": stage.unread}),
     )
-    began = when(stage.started, "%Y-%m-%dT%H:%M:%S+00:00")
+    began = format_utc_time(stage.started, "%Y-%m-%dT%H:%M:%S+00:00")
     return Suite(name, (own, *cases), properties, began, host)
 
 
@@ -145,7 +147,7 @@ def _stage_outcome(stage: StageRecord) -> tuple[Outcome, str]:
     """The outcome of the stage itself, with the reason if it did not pass."""
     skipped = stage.result.skipped if isinstance(stage.result, SkipResult) else ""
     message = stage.error.message if stage.error else ""
-    if unfinished(stage):  # JUnit has no outcome for that
+    if is_stage_unfinished(stage):  # JUnit has no outcome for that
         return "error", f"unfinished: {message or stage.state}"
     outcome = _OUTCOMES[stage.state]
     if outcome == "passed" and (skipped or stage.unread):
@@ -203,7 +205,7 @@ def _inner(result: StageResult | None, classname: str) -> list[Case]:
         return [
             case
             for file in result.files
-            for case in cases(file.checks, classname, file.file, warning="skipped")
+            for case in finding_cases(file.checks, classname, file.file, warning="skipped")
         ]
     return []
 

@@ -35,12 +35,12 @@ def evidence_line(level: Evidence) -> str:
     return f"evidence: {level.meaning}"
 
 
-def worded(verdict: Verdict, tested: str) -> str:
+def verdict_text(verdict: Verdict, tested: str) -> str:
     """A verdict in words; ``tested`` names what replaced a missing suite."""
     return f"{WORDS[verdict]}, {tested}" if tested and verdict == "passed" else WORDS[verdict]
 
 
-def toned(verdict: Verdict, tested: str) -> Verdict:
+def verdict_tone(verdict: Verdict, tested: str) -> Verdict:
     """The verdict that determines the colour: passed without a suite counts as untested."""
     return "untested" if tested and verdict == "passed" else verdict
 
@@ -268,12 +268,12 @@ class RunView:
     @property
     def word(self) -> str:
         """The verdict in words, including that no suite ran."""
-        return worded(self.verdict, self.tested)
+        return verdict_text(self.verdict, self.tested)
 
     @property
     def tone(self) -> Verdict:
         """The verdict that determines the colour."""
-        return toned(self.verdict, self.tested)
+        return verdict_tone(self.verdict, self.tested)
 
     def link(self, path: str) -> str:
         """The percent-encoded link to the file ``path``; empty if missing."""
@@ -290,12 +290,12 @@ class RunView:
         return next(stages, None)
 
 
-def begun(view: RunView) -> str:
+def start_time_text(view: RunView) -> str:
     """When the run started: ``2026-11-22 07:17:28``; empty if not recorded."""
     return view.created[:19].replace("T", " ")
 
 
-def names(views: Sequence[RunView]) -> list[str]:
+def unique_run_names(views: Sequence[RunView]) -> list[str]:
     """A unique name for each of ``views``: its cell, and as much more as needed.
 
     That is the package and the host where there are several, then when it began, then its id.
@@ -308,7 +308,7 @@ def names(views: Sequence[RunView]) -> list[str]:
     for part in parts:
         if len({part(view) for view in views}) > 1:
             made = [f"{name}, {part(view)}" for name, view in zip(made, views, strict=True)]
-    for part in (begun, lambda view: view.id):
+    for part in (start_time_text, lambda view: view.id):
         many = Counter(made)
         made = [
             f"{name}, {part(view)}" if many[name] > 1 and part(view) else name

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from pipelines.core.console import console, say
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.record.run import Run
 from pipelines.reports import junit, markdown, terminal
 from pipelines.reports.load import load_any, load_view
-from pipelines.reports.suites import suites
+from pipelines.reports.suites import junit_suites
 from pipelines.reports.views import RunView
 
 
-def write(views: Sequence[RunView], folder: Path) -> Path:
+def write_summary_pages(views: Sequence[RunView], folder: Path) -> Path:
     """Write ``report.html`` and ``summary.md`` of ``views`` in ``folder``, atomically."""
     from pipelines.reports import html  # not for commands that make no page
 
@@ -35,22 +35,22 @@ def tell_github(views: Sequence[RunView], *, stages: bool = True) -> None:
         except OSError as error:
             say(f"the step summary cannot be written: {error.strerror}", style="yellow")
     if os.environ.get("GITHUB_ACTIONS"):
-        for command in markdown.errors(views, stages=stages):
-            console.print(safe(command, 4000), markup=False, highlight=False, soft_wrap=True)
+        for command in markdown.error_annotations(views, stages=stages):
+            console.print(safe_text(command, 4000), markup=False, highlight=False, soft_wrap=True)
 
 
-def report(run: Run) -> Path:
+def write_run_reports(run: Run) -> Path:
     """Write ``junit.xml``, ``report.html`` and ``summary.md``.
 
     The path is that of ``junit.xml``: a suite a stage plus the smoke suite.
     """
     path = run.path / "junit.xml"
-    junit.write(path, suites(run))
-    write([load_view(run)], run.path)  # after junit.xml: it is one of the files
+    junit.write_junit_file(path, junit_suites(run))
+    write_summary_pages([load_view(run)], run.path)  # after junit.xml: it is one of the files
     return path
 
 
-def tell(run: Run) -> None:
+def announce_outcome(run: Run) -> None:
     """Say in short how the run went, also to GitHub."""
     views = [load_any(run)]
     console.print(terminal.render(views))

@@ -15,12 +15,12 @@ from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError, PipelineError
 from pipelines.core.toolsets import NEEDED, Api
-from pipelines.core.units import few
+from pipelines.core.units import join_first
 from pipelines.core.versions import as_release
-from pipelines.scaffold.knowledge import known, note
+from pipelines.scaffold.knowledge import knowledge_note, load_knowledge
 from pipelines.scaffold.project import LIBRARIES, FileFacts, Project
 from pipelines.toolchain.lock import ToolchainLock
-from pipelines.toolchain.variants import wheel_name
+from pipelines.toolchain.variants import distribution_name
 from pipelines.wheels.packaging import on_windows
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
@@ -79,7 +79,7 @@ def arch_variable(facts: FileFacts) -> str:
     return next((name for name in own if not facts.torch or "CUDA" in name or "GPU" in name), "")
 
 
-def questions(project: Project, lock: ToolchainLock) -> list[Question]:
+def relevant_questions(project: Project, lock: ToolchainLock) -> list[Question]:
     """The relevant questions for this repository."""
     pythons = _supported_pythons(project, lock)
     sandbox = [t.python for t in lock.tools.values() if t.name == "cpython-headers"]
@@ -99,7 +99,7 @@ def questions(project: Project, lock: ToolchainLock) -> list[Question]:
         ),
         Question("archs", "GPUs, such as 75;86;120+PTX or RTX 40xx", archs, _check_archs),
     ]
-    if uses_torch(project):
+    if compiles_against_torch(project):
         result.insert(
             3,
             Question(
@@ -109,12 +109,12 @@ def questions(project: Project, lock: ToolchainLock) -> list[Question]:
     return result
 
 
-def uses_torch(project: Project) -> bool:
+def compiles_against_torch(project: Project) -> bool:
     """Whether it is compiled against torch."""
     return project.facts.torch or bool({"torch", "torch-stable"} & project.uses)
 
 
-def decide(
+def make_choices(
     project: Project,
     lock: ToolchainLock,
     answers: Mapping[str, str],
@@ -123,8 +123,8 @@ def decide(
     exclude: tuple[str, ...],
     defaults: Mapping[str, str],
 ) -> Choices:
-    """Everything that the files depend on; ``answers`` are checked answers to :func:`questions`."""
-    wheels = {wheel_name(t.file) for t in lock.tools.values() if t.file.endswith(".whl")}
+    """All that the files depend on; ``answers``: checked ones to :func:`relevant_questions`."""
+    wheels = {distribution_name(t.file) for t in lock.tools.values() if t.file.endswith(".whl")}
     wheels |= {"torch"}
     doubts = list(project.facts.doubts)
     build = _locked_requirement_names(
@@ -133,21 +133,25 @@ def decide(
     test = _locked_requirement_names(project.facts.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
     if project.absent:
-        doubts.append(note("missing-sources", build=project.build, names=few(project.absent)))
-    for name, gone in known().gone.items():
+        doubts.append(
+            knowledge_note("missing-sources", build=project.build, names=join_first(project.absent))
+        )
+    for name, gone in load_knowledge().gone.items():
         if name in project.facts.imports:
             said = {"of": gone.of, "hint": gone.hint}
-            doubts.append(note("gone", build=project.build, name=name, **said))
+            doubts.append(knowledge_note("gone", build=project.build, name=name, **said))
     if project.facts.archs and not (arch_variable(project.facts) or project.facts.arch_define):
-        doubts.append(note("own-gpus", build=project.build, names=few(project.facts.archs)))
+        doubts.append(
+            knowledge_note("own-gpus", build=project.build, names=join_first(project.facts.archs))
+        )
     if project.idle:
-        doubts.append(note("idle", names=few(project.idle)))
+        doubts.append(knowledge_note("idle", names=join_first(project.idle)))
     if project.facts.py_api == "py2.py3":
-        doubts.append(note("python-2"))
+        doubts.append(knowledge_note("python-2"))
     if workflow and project.inside:
-        doubts.append(note("no-workflow", inside=project.inside))
+        doubts.append(knowledge_note("no-workflow", inside=project.inside))
     # the chosen CUDA must support them
-    arch_lists.check(gpus.read(answers["archs"]), answers["cuda"])
+    arch_lists.require_supported_archs(gpus.parse_gpu_archs(answers["archs"]), answers["cuda"])
     return Choices(
         name=answers["name"],
         python=answers["python"],
@@ -229,7 +233,7 @@ def _build_requires(project: Project) -> tuple[str, ...]:
     """Build requirements of pyproject.toml, and those that are implied."""
     facts = project.facts
     requirements = list(facts.build_requires or ("setuptools", "wheel"))
-    if uses_torch(project) and not any(
+    if compiles_against_torch(project) and not any(
         _distribution(requirement) == "torch" for requirement in requirements
     ):
         requirements.append("torch")
@@ -252,7 +256,7 @@ def _locked_requirement_names(
         if name in wheels:
             names[name] = None
         else:
-            doubts.append(note("not-in-lock", what=what, requirement=requirement))
+            doubts.append(knowledge_note("not-in-lock", what=what, requirement=requirement))
     return tuple(names)
 
 
@@ -295,7 +299,7 @@ def _parse_release_option(text: str, key: str, such: str) -> str:
 
 def _check_archs(text: str) -> str:
     try:
-        gpus.read(text)
+        gpus.parse_gpu_archs(text)
     except PipelineError as error:
         raise ConfigError(f"--archs: {error.message}", hint=error.hint) from None
     return text

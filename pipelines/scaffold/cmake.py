@@ -80,7 +80,7 @@ def read_cmake(path: Path, root: Path) -> FileFacts:
     )
 
 
-def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+def parse_cmake_commands(text: str) -> Iterator[tuple[str, list[str]]]:
     """Each command in lower case with its arguments, without quotes and comments."""
     name, depth = "", 0
     words: list[str] = []
@@ -110,7 +110,7 @@ def _read_cmake_file(path: Path, root: Path, read: _Read, deep: int) -> None:
     with path.open("rb") as stream:
         text = stream.read(_MOST).decode("utf-8", "replace")
     shown = path.relative_to(root).as_posix()
-    for name, raw in commands(text):
+    for name, raw in parse_cmake_commands(text):
         words = [_substitute_variables(word, read.variables) for word in raw]
         if name == "set" and raw[:1] == ["CMAKE_CUDA_ARCHITECTURES"] and len(raw) > 1:
             match = _VARIABLE.fullmatch(raw[1])

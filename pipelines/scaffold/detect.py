@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.units import few
-from pipelines.recipe.worktree import BY_GIT, listing, top_of
+from pipelines.core.units import join_first
+from pipelines.recipe.worktree import BY_GIT, list_project_files, top_of
 from pipelines.scaffold.cmake import read_cmake
-from pipelines.scaffold.knowledge import known
-from pipelines.scaffold.project import FileFacts, Project, joined
-from pipelines.scaffold.pyproject import backend_of, read_pyproject
+from pipelines.scaffold.knowledge import load_knowledge
+from pipelines.scaffold.project import FileFacts, Project, combine_facts
+from pipelines.scaffold.pyproject import parse_build_backend, read_pyproject
 from pipelines.scaffold.setuppy import read_setups
 
 _DEVICE = (".cu",)
@@ -33,7 +33,7 @@ _NESTED = 4  # parts of the path of a package's __init__.py
 _EXAMPLE = re.compile(r"^\s*>>> .*\n(?:\s*\.\.\. .*\n)*\s*(?!>>>|\.\.\.)\S", re.MULTILINE)
 
 
-def detect(root: Path, exclude: Iterable[str] = ()) -> Project:
+def detect_project(root: Path, exclude: Iterable[str] = ()) -> Project:
     """Read the repository at ``root`` without ``exclude``; nothing of it is run.
 
     Raises :class:`ConfigError` if it is not a Python project or a file cannot be read.
@@ -51,11 +51,12 @@ def detect(root: Path, exclude: Iterable[str] = ()) -> Project:
 
 def _detected(root: Path, exclude: Iterable[str]) -> Project:
     parts, build = _read_build_files(root)  # before listing all files, which may be a whole disk
-    listed = listing(root, exclude=exclude)
-    facts = joined(*parts)
+    listed = list_project_files(root, exclude=exclude)
+    facts = combine_facts(*parts)
     if above := [name for name in facts.sources if posixpath.normpath(name).startswith("../")]:
         raise ConfigError(
-            f"{build} names sources above its directory, which a build does not get: {few(above)}",
+            f"{build} names sources above its directory, which a build does not get: "
+            f"{join_first(above)}",
             hint="Copy them below it; or put a setup.py that builds the package at the top of the "
             "repository, and run it there. Nothing was written.",
         )
@@ -96,7 +97,7 @@ def _read_build_files(root: Path) -> tuple[list[FileFacts], str]:
     backend = "setuptools"
     if toml.is_file():
         parts.append(read_pyproject(toml))
-        backend = backend_of(parts[0].backend)
+        backend = parse_build_backend(parts[0].backend)
     if setup.is_file() and backend == "setuptools":
         read = read_setups(setup)
         computed = any(key == "requires" for part in read for key, _ in part.later)
@@ -167,9 +168,16 @@ def _uses(root: Path, files: Iterable[str]) -> Iterable[str]:
         for raw in _INCLUDE.findall(text):
             header = raw.decode("utf-8", "replace")
             yield next(
-                (what for pattern, what in known().headers.items() if re.match(pattern, header)), ""
+                (
+                    what
+                    for pattern, what in load_knowledge().headers.items()
+                    if re.match(pattern, header)
+                ),
+                "",
             )
-            if header in known().stl and name.endswith((*_CPLUSPLUS, ".cuh", ".hpp", ".h")):
+            if header in load_knowledge().stl and name.endswith(
+                (*_CPLUSPLUS, ".cuh", ".hpp", ".h")
+            ):
                 yield "stl-in-cu" if name.endswith((".cu", ".cuh")) else "stl"
 
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pipelines import __version__
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import explain
+from pipelines.core.model import format_validation_error
 from pipelines.core.paths import CONFIG_NAME
 from pipelines.core.yamlfile import parse_yaml
 from pipelines.plan.config.model import Config
@@ -26,7 +26,7 @@ from pipelines.plan.config.schema import config_schema, recipe_schema
 from pipelines.recipe.model import Recipe
 from pipelines.scaffold.choices import Choices, arch_variable
 from pipelines.scaffold.project import Project
-from pipelines.scaffold.pyproject import backend_of
+from pipelines.scaffold.pyproject import parse_build_backend
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 #: Not needed by a build, so that changes do not trigger another one.
@@ -34,7 +34,7 @@ _ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github")
 WORKFLOW = ".github/workflows/windows-wheels.yml"
 
 
-def made(project: Project, choices: Choices) -> dict[str, str]:
+def generate_scaffold_files(project: Project, choices: Choices) -> dict[str, str]:
     """Path below the repository, with ``/`` -> text.
 
     The result is validated by the models that will read it; :class:`ConfigError` if it is invalid,
@@ -116,7 +116,7 @@ def _derive_build_settings(project: Project) -> tuple[dict[str, str], dict[str, 
         environment |= {"MAX_JOBS": "{jobs}"} if facts.torch else {}
         environment |= {"DISTUTILS_USE_SDK": "1"} if facts.torch else {}
         arch_map: dict[str, Any] = {"kind": "torch"}
-    elif backend_of(facts.backend) == "scikit-build-core":
+    elif parse_build_backend(facts.backend) == "scikit-build-core":
         define = facts.arch_define or "CMAKE_CUDA_ARCHITECTURES"
         environment |= {
             "CMAKE_GENERATOR": "Ninja",
@@ -179,7 +179,9 @@ def _read_back(files: Mapping[str, str], recipe: str) -> None:
             model.model_validate(parse_yaml(files[name]))
         except (ValidationError, yaml.YAMLError) as error:
             problem = (
-                explain(Path(name), error, model) if isinstance(error, ValidationError) else error
+                format_validation_error(Path(name), error, model)
+                if isinstance(error, ValidationError)
+                else error
             )
             raise ConfigError(
                 f"the generated file is invalid: {problem}",

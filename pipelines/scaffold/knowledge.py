@@ -28,11 +28,11 @@ class Known(Model):
 
 
 @cache
-def known() -> Known:
+def load_knowledge() -> Known:
     """The file, read once."""
     return read_data(Path(__file__).with_name("known.yaml"), Known)
 
 
-def note(key: str, **said: object) -> str:
+def knowledge_note(key: str, **said: object) -> str:
     """One of the notes, filled in."""
-    return known().notes[key].format(**said)
+    return load_knowledge().notes[key].format(**said)

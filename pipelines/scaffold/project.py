@@ -101,7 +101,7 @@ class Project:
         return first or self.facts.name.replace("-", "_").replace(".", "_")
 
 
-def joined(*parts: FileFacts) -> FileFacts:
+def combine_facts(*parts: FileFacts) -> FileFacts:
     """Combine the facts of several files: the first value counts, lists are concatenated.
 
     A value that is computed at build time is a doubt unless another file states it.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.errors import ConfigError
-from pipelines.scaffold.knowledge import known
+from pipelines.scaffold.knowledge import load_knowledge
 from pipelines.scaffold.project import LIBRARIES, Backend, FileFacts
 
 _LONG = 100  # characters: longer text is the license itself
@@ -20,11 +20,11 @@ _DYNAMIC = {
 }
 
 
-def backend_of(named: str) -> Backend:
+def parse_build_backend(named: str) -> Backend:
     """The known back end; setuptools if none is named."""
     if not named:
         return "setuptools"
-    return known().backends.get(named.partition(":")[0].partition(".")[0], "other")
+    return load_knowledge().backends.get(named.partition(":")[0].partition(".")[0], "other")
 
 
 def read_pyproject(path: Path) -> FileFacts:
@@ -93,7 +93,7 @@ def _license(project: dict[str, Any]) -> str:
     names = (
         classifier.rpartition(" :: ")[2] for classifier in _string_items(project.get("classifiers"))
     )
-    return next(filter(None, map(known().licenses.get, names)), "")
+    return next(filter(None, map(load_knowledge().licenses.get, names)), "")
 
 
 def _toml_subtable(of: dict[str, Any], key: str) -> dict[str, Any]:

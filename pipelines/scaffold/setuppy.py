@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.units import few
+from pipelines.core.units import join_first
 from pipelines.scaffold.project import Binding, FileFacts
 
 #: Callables that define extension modules -> CUDA, torch, binding.
@@ -95,7 +95,7 @@ class _Reading:
         above = [word for word in words if word.startswith("../")]
         sources += [word for word in above if word.endswith(_COMPILED)]
         if others := [word for word in above if not word.endswith(_COMPILED)]:
-            self.doubts.append(f"{self.shown}: a build does not get {few(others)}")
+            self.doubts.append(f"{self.shown}: a build does not get {join_first(others)}")
         imports = {name for node in ast.walk(self.tree) for name in _imported_modules(node)}
         torch = torch or any(name.startswith("torch.utils.cpp_extension") for name in imports)
         cuda = cuda or any("nvcc" in word or word.endswith(".cu") for word in words)

@@ -22,7 +22,7 @@ class Comparison:
     """Existing files with different text."""
 
 
-def compare(root: Path, files: Mapping[str, str]) -> Comparison:
+def compare_with_existing(root: Path, files: Mapping[str, str]) -> Comparison:
     """Compare with existing files; :class:`ConfigError` if one cannot be replaced by a file."""
     new, same, other = [], [], []
     for name, text in files.items():
@@ -50,7 +50,7 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
     return Comparison(tuple(new), tuple(same), tuple(other))
 
 
-def write(root: Path, files: Mapping[str, str]) -> None:
+def write_scaffold_files(root: Path, files: Mapping[str, str]) -> None:
     """Write the files, each whole or not at all.
 
     Nothing is replaced before all of them are on the disk under other names. The same command

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from pipelines.core.errors import AuthError, HostError
-from pipelines.core.logs import timed
+from pipelines.core.logs import log_duration
 from pipelines.remote.rpc import is_idempotent, name_of
 from pipelines.session import transfers
 from pipelines.session.base import ByteStream, DeadHostError, Given, Item, Progress, Result, Session
@@ -46,7 +46,7 @@ def open_session(
 
     ``patience``: seconds that the host's Python may take to start.
     """
-    with timed(_log, logging.INFO, "%s: connect", name):
+    with log_duration(_log, logging.INFO, "%s: connect", name):
         link = Link(stream, name, patience=patience)
     return ChannelSession(link, reconnect=reconnect, pauses=pauses, patience=patience)
 
@@ -93,7 +93,7 @@ class ChannelSession:
             for pause in self._pauses:
                 time.sleep(pause)
                 try:
-                    with timed(_log, logging.INFO, "%s: reconnect", self.name):
+                    with log_duration(_log, logging.INFO, "%s: reconnect", self.name):
                         self._current = Link(self._reconnect(), self.name, patience=self._patience)
                 except (AuthError, DeadHostError):
                     raise
@@ -130,7 +130,7 @@ class ChannelSession:
 
     def _result(self, function: Callable[..., Result], arguments: Mapping[str, object]) -> Result:
         link = self._link()
-        with timed(_log, logging.DEBUG, "%s: %s", self.name, name_of(function)):
+        with log_duration(_log, logging.DEBUG, "%s: %s", self.name, name_of(function)):
             return link.result(function, arguments)
 
     def stream(
@@ -149,7 +149,7 @@ class ChannelSession:
 
     def _progress(self, what: str, items: Generator[Item, None, object]) -> Iterator[Item]:
         try:
-            with timed(_log, logging.DEBUG, "%s: %s, streamed", self.name, what):
+            with log_duration(_log, logging.DEBUG, "%s: %s, streamed", self.name, what):
                 yield from items
         except ConnectionLostError as error:
             raise self._lost(what, error) from error
@@ -160,7 +160,9 @@ class ChannelSession:
         A lost connection is reopened; received data is kept, also for the next command.
         """
         size = source.stat().st_size if source.is_file() else 0
-        with timed(_log, logging.INFO, "%s: sent %s, %d bytes", self.name, source.name, size):
+        with log_duration(
+            _log, logging.INFO, "%s: sent %s, %d bytes", self.name, source.name, size
+        ):
             return transfers.put(self._transfers, source, target, progress)
 
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
@@ -168,7 +170,7 @@ class ChannelSession:
 
         A lost connection is reopened; received data is kept, also for the next command.
         """
-        with timed(_log, logging.INFO, "%s: fetched %s", self.name, target.name):
+        with log_duration(_log, logging.INFO, "%s: fetched %s", self.name, target.name):
             return transfers.get(self._transfers, source, target, progress)
 
     def close(self) -> None:

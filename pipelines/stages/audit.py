@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from pipelines.core import units
-from pipelines.core.console import console, fold, say
+from pipelines.core.console import console, log_group, say
 from pipelines.core.errors import AuditError
-from pipelines.core.finding import failures
-from pipelines.core.hosttext import line
-from pipelines.core.logs import detailed
+from pipelines.core.finding import failure_lines
+from pipelines.core.hosttext import safe_line
+from pipelines.core.logs import is_verbose
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.results import (
@@ -22,14 +22,14 @@ from pipelines.record.results import (
     CollectResult,
 )
 from pipelines.record.run import Run, StageLog
-from pipelines.reports.findings import table
-from pipelines.stages.hooks import AuditHooks, features
+from pipelines.reports.findings import findings_table
+from pipelines.stages.hooks import AuditHooks, requested_features
 from pipelines.wheels.checked import CheckedWheel, check_copy
 from pipelines.wheels.checking import Kernels, Order, Policy
 from pipelines.wheels.checks import OURS, check_library, check_wheel
-from pipelines.wheels.exports.stored import of_pinned
+from pipelines.wheels.exports.stored import pinned_torch_exports
 from pipelines.wheels.imports import Exports, imported_libraries
-from pipelines.wheels.metadata import WheelFacts, inspect, sbom_hashes
+from pipelines.wheels.metadata import WheelFacts, inspect_wheel, sbom_hashes
 from pipelines.wheels.tags import EVERY_PYTHON, WINDOWS
 
 
@@ -38,7 +38,7 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
 
     It moves to ``rejected/``. A build can succeed without device code: this decides.
     """
-    for one in features(AuditHooks, plan):
+    for one in requested_features(AuditHooks, plan):
         if (audited := one.instead(log)) is not None:
             return log.keep(AuditResult(files=(audited,)))
     done: list[AuditedFile] = []
@@ -49,18 +49,18 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
         raise AuditError("no built file was downloaded", hint="Build again.")
     for row in collected.files:
         file = log.run.path / row.path
-        with fold(f"Audit {file.name}"):
+        with log_group(f"Audit {file.name}"):
             found = _audited(session, plan, file, built)
             if found.sha256 != row.sha256:
                 raise AuditError(
                     f"{file.name} has sha256 {found.sha256}, but {row.sha256} was downloaded",
                     hint="It was changed on this machine. Do not use it; build again.",
                 )
-            wrong = failures(found.checks)
-            if known and not wrong and not detailed():
-                say(f"{units.counted(len(found.checks), 'check')} ok")
+            wrong = failure_lines(found.checks)
+            if known and not wrong and not is_verbose():
+                say(f"{units.pluralize(len(found.checks), 'check')} ok")
             else:
-                console.print(table(found.checks))
+                console.print(findings_table(found.checks))
         done.append(found)
         log.keep(AuditResult(files=tuple(done)))
         if wrong:
@@ -83,7 +83,7 @@ def _audited(
             archs=archs,
             checks=check_library(file.name, data, ordered),
         )
-    facts = inspect(file)
+    facts = inspect_wheel(file)
     windows = plan.host.capabilities.windows
     machine = "" if windows else session.facts.get("machine") or "x86_64"
     platform, tag = WINDOWS[0] if windows else f"linux_{machine}", plan.recipe.wheel_tag
@@ -98,7 +98,7 @@ def _audited(
         torches=_exports_by_torch(plan, facts),
     )
     if built is not None:
-        for one in features(AuditHooks, plan):
+        for one in requested_features(AuditHooks, plan):
             checks = (*checks, *one.checks(facts, built))
     return AuditedFile(
         file=file.name,
@@ -118,7 +118,7 @@ def audited_wheel(
     audited = next((one for one in audit.files if one.file == file), None)
     if audited is None or Path(file).name != file or not path.is_file():
         raise AuditError(
-            f"run {run.id} has no audited wheel {line(file, 200)}",
+            f"run {run.id} has no audited wheel {safe_line(file, 200)}",
             hint="Build again.",
         )
     wheel = check_copy(path, room, policy)
@@ -143,7 +143,7 @@ def _exports_by_torch(plan: BuildPlan, facts: WheelFacts) -> dict[str, Exports |
     found: dict[str, Exports | None] = {}
     for cell in plan.tested:
         tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.replacements)["torch"])
-        exports = of_pinned(tool, cache)
+        exports = pinned_torch_exports(tool, cache)
         found[cell.torch] = exports.look(imported_libraries(facts.binaries))[0] if exports else None
     return found
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pipelines.core.console import say
 from pipelines.core.errors import SmokeError
 from pipelines.core.evidence import Bridge
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.record.results import SmokeResult
 from pipelines.stages.hooks import SuiteHooks
 
@@ -19,7 +19,7 @@ class Bridged(SuiteHooks):
     def read(self, properties: Mapping[str, str], done: SmokeResult) -> Mapping[str, object]:
         """What is known of it, with what its DLL has called itself in the suite."""
         name, passed, host = (
-            line(properties.get("driver_bridge"), 80),
+            safe_line(properties.get("driver_bridge"), 80),
             properties.get("gpu_cases", ""),
             self.plan.host,
         )
@@ -67,7 +67,7 @@ class Bridged(SuiteHooks):
 
 def _gpu_report_mismatch(properties: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
     """What a suite says of a driver or GPU that are not those of this machine; empty: nothing."""
-    version = line(properties.get("driver_version"), 40)
+    version = safe_line(properties.get("driver_version"), 40)
     if known.driver and version not in ("", "unknown", known.driver):
         return f"driver {version}, but this machine has {known.driver}"
     for gpu in done.gpus if known.gpus else ():

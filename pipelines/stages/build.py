@@ -14,18 +14,25 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from rich.progress import Progress, TaskID
 
 from pipelines.core import units
-from pipelines.core.console import bars, console, fold, host_line, say, units_progress
+from pipelines.core.console import (
+    console,
+    host_line,
+    log_group,
+    say,
+    transfer_progress,
+    units_progress,
+)
 from pipelines.core.errors import BuildError, HostError, RemoteError, TimeUpError
-from pipelines.core.hosttext import line as one_line
-from pipelines.core.hosttext import safe
-from pipelines.core.logs import detailed
+from pipelines.core.hosttext import safe_line as one_line
+from pipelines.core.hosttext import safe_text
+from pipelines.core.logs import is_verbose
 from pipelines.core.model import first_problem
 from pipelines.core.observer import report_units
 from pipelines.diagnosis import Settings, diagnose
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.plan.provisioning.thresholds import load_thresholds
-from pipelines.recipe.progress import reader
+from pipelines.recipe.progress import make_progress_parser
 from pipelines.recipe.sourcetree import Packed
 from pipelines.record.materials import Materials
 from pipelines.record.results import BuildResult, HostFile, ProvisionResult, Timeline, Units
@@ -36,13 +43,13 @@ from pipelines.stages.buildspec import (
     FUNCTIONS,
     build_environment,
     build_spec,
+    collect_materials,
     job_id,
-    materials,
 )
-from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
-from pipelines.stages.hooks import Attempt, BuildHooks, Once, features
+from pipelines.stages.detached import TAIL, Job, JobSpec, decode_log_lines, read_log_tail
+from pipelines.stages.hooks import Attempt, BuildHooks, Once, requested_features
 from pipelines.stages.pace import Pace, job_budget, pace_of
-from pipelines.stages.toolset import toolset_for, toolsets
+from pipelines.stages.toolset import list_host_toolsets, toolset_for
 from pipelines.toolchain import compilecache as compile_cache
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
@@ -72,11 +79,11 @@ def inputs_of(
     accept: Callable[[Materials], None] | None = None,
 ) -> Inputs:
     """What a build of ``source`` is of; ``accept`` as :func:`build` has it."""
-    joined = features(BuildHooks, plan)
-    there = toolsets(session, plan.host)
+    joined = requested_features(BuildHooks, plan)
+    there = list_host_toolsets(session, plan.host)
     toolset = toolset_for(there, plan)
     more = [row for one in joined for row in one.materials(source.data, provisioned)]
-    made_of = materials(plan, source.sha256, provisioned, toolset, more)
+    made_of = collect_materials(plan, source.sha256, provisioned, toolset, more)
     if accept is not None:
         accept(made_of)
     part = "".join(one.part(session, made_of) for one in joined)
@@ -96,7 +103,7 @@ def build(
     last lines.
     """
     jobs, threads = job_budget(plan, session)
-    with bars() as show:
+    with transfer_progress() as show:
         source = plan.source.pack(show)
     inputs = inputs_of(session, plan, source, log.run.result(ProvisionResult), accept)
     settings = Settings(
@@ -108,7 +115,7 @@ def build(
         toolsets=tuple(inputs.toolsets),
     )
     begun = _record_build_start(plan, log, inputs, settings)
-    with fold(f"Build {plan.target.id}: {plan.target.archs}"):
+    with log_group(f"Build {plan.target.id}: {plan.target.archs}"):
         _say_begun(session, plan, begun)
         _prune_old_builds(session, plan, begun.job)
         spec = _spec(session, plan, begun, inputs)
@@ -150,7 +157,7 @@ def _record_build_start(
 
 def _say_begun(session: LiveSession, plan: BuildPlan, begun: BuildResult) -> None:
     planned = pace_of(plan, session, begun.jobs).planned
-    about = f" about {units.estimate(planned)} (estimate)," if planned else ""
+    about = f" about {units.format_estimate(planned)} (estimate)," if planned else ""
     where = f"{begun.directory} on {plan.host.name}"
     say(f"job {begun.job}, {begun.jobs} compile units at a time,{about} in {where}")
 
@@ -193,7 +200,7 @@ def _prune_old_builds(session: LiveSession, plan: BuildPlan, job: str) -> None:
         prune.make_room, root=layout.build_root, temp=layout.temp, keep=keep, least=size
     )
     if removed:
-        many = units.counted(len(removed), "old build or file", "old builds and files")
+        many = units.pluralize(len(removed), "old build or file", "old builds and files")
         say(f"{plan.host.name} had less than {least:g} GiB free: removed {many} there")
 
 
@@ -247,7 +254,7 @@ def _read_ended(host: str, answer: Mapping[str, Any]) -> _Ended:
         return _Ended.model_validate(answer)
     except ValidationError as error:
         raise HostError(
-            f"{host} sent an invalid build result: {safe(first_problem(error), 200)}",
+            f"{host} sent an invalid build result: {safe_text(first_problem(error), 200)}",
             hint="Remove the job's directory there; to see where it is: invoke jobs",
         ) from None
 
@@ -264,9 +271,9 @@ def _read_cache(data: object) -> dict[str, Any]:
     """The figures of the compile cache; what is no number, or none of a cache, becomes text."""
     rows = islice(data.items(), _FIGURES) if isinstance(data, dict) else ()
     return {
-        safe(str(key), 40): value
+        safe_text(str(key), 40): value
         if isinstance(value, int | float) and abs(value) <= _MOST
-        else safe(str(value), 200)
+        else safe_text(str(value), 200)
         for key, value in rows
         if value is not None
     }
@@ -284,7 +291,7 @@ class _Following:
     fresh: bool
 
     def __post_init__(self) -> None:
-        self.step = reader(self.plan.recipe.progress)
+        self.step = make_progress_parser(self.plan.recipe.progress)
         self.tail: list[str] = []
         self.units = Units()
 
@@ -295,7 +302,7 @@ class _Following:
         try:
             with path.open("ab") as sink, units_progress() as progress:
                 task = progress.add_task("compile units", total=None, unit="", left=self.pace)
-                for line in log_lines(job.follow(), sink):
+                for line in decode_log_lines(job.follow(), sink):
                     if isinstance(line, dict):
                         return Attempt(self._ended(job, line, path, spec), job.base)
                     self._line(line, progress, task, kept=job.kept)
@@ -311,7 +318,7 @@ class _Following:
 
     def _job(self, spec: Mapping[str, Any], path: Path) -> Job:
         plan = self.plan
-        secrets = compile_cache.secrets(plan.compile_cache) if spec["cache"] else {}
+        secrets = compile_cache.sccache_secrets(plan.compile_cache) if spec["cache"] else {}
         return Job(
             self.session,
             self.log.run,
@@ -352,7 +359,7 @@ class _Following:
         self, job: Job, answer: Mapping[str, Any], path: Path, spec: Mapping[str, Any]
     ) -> BuildResult:
         ended = _read_ended(self.plan.host.name, answer)
-        self.tail = last_lines(path, TAIL)  # also what came before we did
+        self.tail = read_log_tail(path, TAIL)  # also what came before we did
         well = {**answer, "toolset": ended.toolset}
         more = [one.ended(spec, well) for one in self.features if ended.well]
         return self._keep(
@@ -373,14 +380,14 @@ class _Following:
 
     def _line(self, line: str, progress: Progress, task: TaskID, *, kept: bool) -> None:
         """One line of the log: kept, counted, shown unless an earlier command has shown it."""
-        self.tail.append(safe(line, 500))
+        self.tail.append(safe_text(line, 500))
         del self.tail[:-TAIL]
         step = self.step(line)
         if step:
             self.units = Units(done=step.done, total=step.total)
             self.pace.finished(step.done, step.total)
             report_units(step.done, step.total)
-            unit = safe(step.unit, 40)
+            unit = safe_text(step.unit, 40)
             progress.update(task, completed=step.done, total=step.total, unit=unit)
-        if (not console.is_terminal or step) and (not kept or detailed()):
+        if (not console.is_terminal or step) and (not kept or is_verbose()):
             host_line(line)

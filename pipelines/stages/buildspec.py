@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.core.toolsets import WITH_LIBRARY
-from pipelines.core.versions import within
+from pipelines.core.versions import release_in_range
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.recipe import naming
-from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.library import library_build_steps, library_key
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record.materials import Material, Materials
 from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder, buildwheel, cargo, compilecache
-from pipelines.stages.hooks import SpecHooks, features
+from pipelines.stages.hooks import SpecHooks, requested_features
 from pipelines.toolchain import compilecache as compile_cache
 
 #: The CUDA whose nvcc sccache 0.16 understands: https://github.com/mozilla/sccache/pull/2722.
@@ -53,7 +53,7 @@ def job_id(plan: BuildPlan, made_of: Materials, part: str = "") -> str:
     return digest.hexdigest()[:12]
 
 
-def materials(
+def collect_materials(
     plan: BuildPlan,
     source_sha256: str,
     provisioned: ProvisionResult | None,
@@ -178,7 +178,7 @@ def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     layout = plan.layout
     if plan.fresh or plan.divided:
         return None
-    if not (plan.recipe.compile_cache and within(plan.recipe.cuda, _CACHED)):
+    if not (plan.recipe.compile_cache and release_in_range(plan.recipe.cuda, _CACHED)):
         return None
     exe = ".exe" if plan.host.capabilities.windows else ""
     made = compile_cache.host_spec(
@@ -191,7 +191,7 @@ def _cache(plan: BuildPlan) -> compilecache.Spec | None:
         packages=layout.join(layout.build_root, "p", "site"),
         pinned=plan.host.existing is None,
     )
-    for one in features(SpecHooks, plan):
+    for one in requested_features(SpecHooks, plan):
         made = made and one.cache(made)
     return made
 
@@ -206,13 +206,13 @@ def environment_of(plan: BuildPlan, jobs: int, threads: int = 1) -> dict[str, st
         "CUDA_HOME": layout.cuda,
         "SOURCE_DATE_EPOCH": str(EPOCH),
         "PYTHONUNBUFFERED": "1",
-        **naming.environment(recipe, plan.archs, local=local, jobs=jobs, threads=threads),
+        **naming.recipe_environment(recipe, plan.archs, local=local, jobs=jobs, threads=threads),
     }
     if recipe.api in WITH_LIBRARY:
         variables |= dict(plan.toolset.with_cxx)
     if plan.toolset.takes_fixes:
         variables = naming.with_fixes(recipe, variables, recipe.cuda, recipe.torch)
-    for one in features(SpecHooks, plan):
+    for one in requested_features(SpecHooks, plan):
         variables = one.environment(variables)
     return variables
 
@@ -233,4 +233,4 @@ def _kernel_library_steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]
     key = library_key(recipe, source_sha256, cuda=recipe.cuda, arch=arch)
     names = plan.source.names() or ()
     windows = plan.host.capabilities.windows
-    return dict(steps(recipe, names, key=key, arch=arch, windows=windows).spec())
+    return dict(library_build_steps(recipe, names, key=key, arch=arch, windows=windows).spec())

@@ -8,12 +8,12 @@ from pathlib import Path
 from pipelines.core.console import bytes_progress
 from pipelines.core.errors import AuditError, BuildError, TransferError
 from pipelines.core.files import disk_errors
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.record.results import BuildResult, CollectResult, FileResult, HostFile
 from pipelines.record.run import StageLog
-from pipelines.stages.hooks import CollectHooks, features
+from pipelines.stages.hooks import CollectHooks, requested_features
 
 
 def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResult:
@@ -26,7 +26,7 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
         raise BuildError(f"run {log.run.id} has no build", hint="Type: invoke build")
     log.keep(CollectResult())
     fetched: list[FileResult] = []
-    joined = features(CollectHooks, plan)
+    joined = requested_features(CollectHooks, plan)
     wanted = _wanted(plan, built) + [row for one in joined for row in one.wanted(built)]
     with bytes_progress() as progress:
         for row, name in wanted:
@@ -54,8 +54,8 @@ def _wanted(plan: BuildPlan, built: BuildResult) -> list[tuple[HostFile, str]]:
     for row in built.wheels:
         # The host names the file: only a plain wheel name may become one of ours.
         name = row.path.replace("\\", "/").rpartition("/")[2]
-        if not name.endswith(".whl") or safe(name) != name or name.startswith("."):
-            raise AuditError(f"the host offers a file called {safe(name)!r}, not a wheel")
+        if not name.endswith(".whl") or safe_text(name) != name or name.startswith("."):
+            raise AuditError(f"the host offers a file called {safe_text(name)!r}, not a wheel")
         wanted.append((row, f"wheels/{name}"))
     library = plan.recipe.library
     if library and built.library:

@@ -21,7 +21,7 @@ from pipelines.core.errors import (
     PipelineError,
     RemoteError,
 )
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.core.observer import check_stop
 from pipelines.hosts.live import LiveSession
 from pipelines.record.job import JobRecord
@@ -170,7 +170,7 @@ class Job:
         """The job's state on the host."""
         answer = self.session.call(store.state, directory=self.spec.directory)
         self._heard = time.monotonic()
-        return checked(self.host, answer, State)
+        return validate_job_state(self.host, answer, State)
 
     def _read(self) -> Generator[Any, None, State]:
         """Yield the log as it comes; the state of the job once this attempt has ended."""
@@ -184,7 +184,7 @@ class Job:
             check_stop()
             self._heard, self._tries = time.monotonic(), 0
             if isinstance(item, dict):
-                return checked(self.host, item, State)
+                return validate_job_state(self.host, item, State)
             if item:
                 self.offset += len(item)
                 yield item
@@ -220,16 +220,16 @@ class Job:
             beyond=self._beyond,
             secrets=self.spec.secrets,
         )
-        now = checked(self.host, answer, State)
+        now = validate_job_state(self.host, answer, State)
         if now.attempt <= self._beyond:
             raise HostError(f"{self.host}: the job has not started yet")
         if now.attempt == self.attempt:
             return
-        self.failed = {k[:40]: safe(str(v), 300) for k, v in now.failed.items()}
-        self.way = safe(now.way, 40)
+        self.failed = {k[:40]: safe_text(str(v), 300) for k, v in now.failed.items()}
+        self.way = safe_text(now.way, 40)
         self._take(self.attempt + 1 if self.attempt else now.attempt)
         if self.failed:
-            say(f"started {self.way}: {safe(str(self.failed), 300)}", style="yellow")
+            say(f"started {self.way}: {safe_text(str(self.failed), 300)}", style="yellow")
 
     def _take(self, attempt: int) -> None:
         """Have the log of ``attempt`` come after what is here."""
@@ -289,14 +289,14 @@ class Job:
             return ""
         if now.boot != self.session.call(reboot.boot_identity):
             return "the host was restarted"
-        return "" if now.result else safe(now.why, 200) or "its process was killed"
+        return "" if now.result else safe_text(now.why, 200) or "its process was killed"
 
     def _lose(self, why: str) -> None:
         """Count an attempt that left nothing; too many are an error."""
         now = time.monotonic()
         self._counted = self.attempt
         _log.info("%s: attempt %d of %s was lost", self.host, self.attempt, self.spec.directory)
-        self.lost.append(safe(why, 500))
+        self.lost.append(safe_text(why, 500))
         self._recent = [*(at for at in self._recent if now - at < HOUR), now]
         self._remember(self.attempt)
         if len(self._recent) >= ATTEMPTS:
@@ -377,7 +377,7 @@ class State(BaseModel):
 class Listed(State):
     """A job among those of a host."""
 
-    id: Annotated[str, AfterValidator(lambda said: safe(said, 40))]
+    id: Annotated[str, AfterValidator(lambda said: safe_text(said, 40))]
     directory: str
 
 
@@ -388,18 +388,18 @@ class OddStateError(HostError):
     """What a host says of a job makes no sense; asking again would not help."""
 
 
-def checked(host: str, data: Any, form: type[StateT]) -> StateT:
+def validate_job_state(host: str, data: Any, form: type[StateT]) -> StateT:
     """``data`` as a job's state; :class:`OddStateError` if it has not the form of one."""
     try:
         return form.model_validate(data)
     except ValidationError as error:
         raise OddStateError(
-            f"{host} sent an invalid job state: {safe(str(error.errors()[0]['msg']), 200)}",
+            f"{host} sent an invalid job state: {safe_text(str(error.errors()[0]['msg']), 200)}",
             hint="Remove the job's directory there; to see where it is: invoke jobs",
         ) from None
 
 
-def log_lines(items: Iterator[Any], log: IO[bytes]) -> Iterator[Any]:
+def decode_log_lines(items: Iterator[Any], log: IO[bytes]) -> Iterator[Any]:
     """Each line as text, its end cut off; what is no bytes (the result) passes as it is."""
     rest = b""
     for item in items:
@@ -418,9 +418,9 @@ def log_lines(items: Iterator[Any], log: IO[bytes]) -> Iterator[Any]:
             rest = b""
 
 
-def last_lines(path: Path, count: int) -> list[str]:
+def read_log_tail(path: Path, count: int) -> list[str]:
     """The last lines of a log, made harmless."""
     with path.open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - _END))
         lines = log.read().decode("utf-8", "replace").splitlines()
-    return [safe(line, 500) for line in lines[-count:]]
+    return [safe_text(line, 500) for line in lines[-count:]]

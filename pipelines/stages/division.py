@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from pipelines.core import units
 from pipelines.core.console import bytes_progress, say
 from pipelines.core.errors import AuditError, BuildError, HostError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.core.model import first_problem
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
@@ -24,7 +24,7 @@ from pipelines.remote import files, sharding
 from pipelines.remote import objects as remote_objects
 from pipelines.stages.buildspec import programs_of, without_home
 from pipelines.stages.hooks import BuildHooks
-from pipelines.stages.objects import FOLDER, Lender, lenders, require_same
+from pipelines.stages.objects import FOLDER, Lender, find_lenders, require_matching_objects
 from pipelines.stages.pace import cost_of
 
 _LONGEST = 16_000  # characters of a variable
@@ -49,8 +49,8 @@ class Division(BuildHooks):
         if self.plan.share is not None:
             asked: object = self._compile()
         else:
-            self._lenders = lenders(self.plan)
-            require_same(made_of, self._compilers, self._lenders)
+            self._lenders = find_lenders(self.plan)
+            require_matching_objects(made_of, self._compilers, self._lenders)
             self._objects = objects_of(self._lenders)
             asked = sorted((unit, one.sha256) for unit, (_, one) in self._objects.items())
         said = json.dumps([asked, sorted(self._compilers.items())])
@@ -94,8 +94,9 @@ class Division(BuildHooks):
         missing = {sha: files_here[sha] for sha, path in paths.items() if not path}
         total = sum(one.size for _, one in missing.values())
         say(
-            f"{units.counted(len(self._objects), 'object')} to link, "
-            f"{units.counted(len(missing), 'file')} with {units.size(total)} sent to {host}"
+            f"{units.pluralize(len(self._objects), 'object')} to link, "
+            f"{units.pluralize(len(missing), 'file')} with {units.format_size(total)} sent to "
+            f"{host}"
         )
         with bytes_progress() as progress:
             task, before = progress.add_task("send objects", total=total), 0
@@ -125,7 +126,7 @@ class Division(BuildHooks):
         except ValidationError as error:
             raise HostError(
                 f"{self.plan.host.name} sent an invalid result of a divided build: "
-                f"{safe(first_problem(error), 200)}",
+                f"{safe_text(first_problem(error), 200)}",
                 hint="Remove the job's directory there; to see where it is: invoke jobs",
             ) from None
         if share is not None:
@@ -155,7 +156,7 @@ class Division(BuildHooks):
         if self.plan.share is not None and result.wheels:
             raise BuildError(
                 f"shard {self.plan.share} produced a wheel from only some of the units: "
-                f"{safe(result.wheels[0].path, 200)}",
+                f"{safe_text(result.wheels[0].path, 200)}",
                 hint="It was not used. Build the package without --shard, and report this.",
             )
         if result.divided is not None:
@@ -170,7 +171,7 @@ def compilers_of(session: LiveSession, plan: BuildPlan) -> dict[str, str]:
         remote_objects.compilers, python=python, programs=programs, toolkit=toolkit
     )
     home = without_home if plan.host.existing is not None else str  # manifests are published
-    return {safe(str(k), 60): safe(home(str(v)), _LONGEST) for k, v in found.items()}
+    return {safe_text(str(k), 60): safe_text(home(str(v)), _LONGEST) for k, v in found.items()}
 
 
 def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, UnitObject]]:
@@ -182,7 +183,8 @@ def objects_of(found: tuple[Lender, ...]) -> dict[str, tuple[Lender, UnitObject]
             if known.sha256 != row.sha256:
                 source = next(unit.source for unit in one.made.units if unit.id == row.unit)
                 raise AuditError(
-                    f"{safe(source, 200)} was compiled twice, with different results: {owner.name} "
+                    f"{safe_text(source, 200)} was compiled twice, with different results: "
+                    f"{owner.name} "
                     f"has {known.sha256}, {one.name} has {row.sha256}",
                     hint="The two hosts compile different things, or one is broken. Link without "
                     "the one that you trust less.",
@@ -200,7 +202,8 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
             owner, before = known.setdefault(path, (one, sha))
             if before != sha:
                 raise AuditError(
-                    f"{safe(path, 300)} was different on the hosts that compiled: {owner.name} "
+                    f"{safe_text(path, 300)} was different on the hosts that compiled: "
+                    f"{owner.name} "
                     f"read {before}, {one.name} read {sha}",
                     hint="The header differs between the hosts, or each build generates another. "
                     "Fix that, then compile the shards again.",
@@ -209,7 +212,7 @@ def _require_read_alike(found: Iterable[Lender]) -> None:
 
 def _report_missing_objects(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
     every = found[0].made.units
-    missing = [safe(unit.source, 120) for unit in every if unit.id not in objects]
+    missing = [safe_text(unit.source, 120) for unit in every if unit.id not in objects]
     if missing:
         more = f" and {len(missing) - 3} more" if missing[3:] else ""
         say(

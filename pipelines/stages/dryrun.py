@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.core import units
-from pipelines.core.console import fold, say
+from pipelines.core.console import log_group, say
 from pipelines.core.errors import BuildError, ConfigError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.budget import plan_budget
@@ -20,8 +20,8 @@ from pipelines.recipe.sourcetree import Packed
 from pipelines.recipe.suite import suite_of
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.record.run import Run
-from pipelines.stages.hooks import RunHooks, features
-from pipelines.stages.line import Line, require_audited, require_same
+from pipelines.stages.hooks import RunHooks, requested_features
+from pipelines.stages.line import Line, require_audited, require_same_target
 from pipelines.stages.pace import cost_of
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 
@@ -40,19 +40,19 @@ def show_build(line: Line) -> None:
     starts, such as :class:`ConfigError`.
     """
     plan, recipe = line.plan, line.plan.recipe
-    with fold(f"Would build {plan.target.package} for {plan.target.label}"):
+    with log_group(f"Would build {plan.target.package} for {plan.target.label}"):
         if recipe.strategy == "skip":
-            row("nothing", recipe.skip)
+            print_dry_run_row("nothing", recipe.skip)
             return
         if recipe.strategy in SEARCHING:
-            row("first", f"look for a prebuilt wheel at {', '.join(recipe.prebuilt)}")
+            print_dry_run_row("first", f"look for a prebuilt wheel at {', '.join(recipe.prebuilt)}")
         refuse_unbuildable(plan, fetch=False)
-        for one in features(RunHooks, plan):
+        for one in requested_features(RunHooks, plan):
             for said in one.begin():
-                row("objects", said)
+                print_dry_run_row("objects", said)
         show_host(plan.host)
         for name, said in _Look(line.session, plan).rows():
-            row(name, said)
+            print_dry_run_row(name, said)
     say(NOTHING, style="green")
 
 
@@ -63,13 +63,13 @@ def show_test(line: Line, *, run: str | None = None) -> None:
     """
     recipe = line.plan.recipe
     suite = suite_of(recipe)
-    count = units.counted(len(suite.files), "file")
+    count = units.pluralize(len(suite.files), "file")
     what = f"{suite.instead} only" if suite.instead else f"smoke suite {recipe.smoke}"
     refuse_ungiven(line.plan)
-    with fold(f"Would test {line.plan.target.package} for {line.plan.target.label}"):
+    with log_group(f"Would test {line.plan.target.package} for {line.plan.target.label}"):
         show_host(line.plan.host)
-        row("suite", f"{what}, {count}")
-        row("wheel", _wheel_of(line, run))
+        print_dry_run_row("suite", f"{what}, {count}")
+        print_dry_run_row("wheel", _wheel_of(line, run))
     say(NOTHING, style="green")
 
 
@@ -78,7 +78,7 @@ def _wheel_of(line: Line, name: str | None) -> str:
     plan = line.plan
     if name is not None:
         run = Run.find(plan.out, name)
-        require_same(plan, run)
+        require_same_target(plan, run)
         require_audited(run)
         return f"from {run.id}"
     try:
@@ -96,15 +96,19 @@ def _wheel_of(line: Line, name: str | None) -> str:
 
 def show_host(host: Host) -> None:
     """Its name; with a bridge its GPUs, and what there is of the bridge."""
-    row("host", f"{host.name}: {host.evidence.meaning}")
+    print_dry_run_row("host", f"{host.name}: {host.evidence.meaning}")
     if (bridge := host.bridge()) is None:
         return
-    row("GPU", f"{'; '.join(bridge.gpus)}; driver {bridge.driver}, CUDA {bridge.cuda}")
+    print_dry_run_row(
+        "GPU", f"{'; '.join(bridge.gpus)}; driver {bridge.driver}, CUDA {bridge.cuda}"
+    )
     tested = f"self-test: {bridge.selftest}" if bridge.selftest else "not tested since the start"
-    row("bridge", f"built; {tested}" if bridge.built else "would be built and tested at the start")
+    print_dry_run_row(
+        "bridge", f"built; {tested}" if bridge.built else "would be built and tested at the start"
+    )
 
 
-def row(name: str, said: str) -> None:
+def print_dry_run_row(name: str, said: str) -> None:
     """A line of what would be done."""
     say(f"  {name:<{_WIDTH}} {said}")
 
@@ -125,7 +129,10 @@ class _Look:
             yield "job", "its id is known once the source is downloaded"
         else:
             source = self.plan.source.pack()
-            yield "source", f"{units.size(len(source.data))} packed, sha256 {source.sha256[:16]}…"
+            yield (
+                "source",
+                f"{units.format_size(len(source.data))} packed, sha256 {source.sha256[:16]}…",
+            )
             yield "job", self._job(source, found) if self.plan.shards is None else _SHARES
         yield "cost", self._cost(asked=asked)
         run = Run.cut_off_of(self.plan.out, self.plan.facts)
@@ -137,15 +144,15 @@ class _Look:
         return running or host.existing is not None
 
     def _found(self) -> list[ResourceResult]:
-        from pipelines.stages.provision import check
+        from pipelines.stages.provision import check_resources
 
-        return check(self.session, [*self.plan.wanted])
+        return check_resources(self.session, [*self.plan.wanted])
 
     def _provision(self, found: list[ResourceResult] | None) -> str:
         if found is None:
             host = self.plan.host
             why = "it is not running" if host.lifecycle is not None else "--dry-run asks no host"
-            count = units.counted(len(self.plan.wanted), "resource")
+            count = units.pluralize(len(self.plan.wanted), "resource")
             return f"{count}; unknown which of them differ: {why} (see invoke provision --dry-run)"
         differ = [row.id for row in found if not row.ok]
         if not differ:
@@ -160,7 +167,7 @@ class _Look:
         return (
             f"{len(missing)} of {len(tools)} pinned files, {cache.sizes(missing)}"
             if missing
-            else f"nothing: {units.counted(len(tools), 'pinned file')} cached"
+            else f"nothing: {units.pluralize(len(tools), 'pinned file')} cached"
         )
 
     def _job(self, source: Packed, found: list[ResourceResult] | None) -> str:
@@ -168,13 +175,13 @@ class _Look:
             return "not known before the host is contacted"
         from pipelines.remote.jobs import store
         from pipelines.stages.build import inputs_of
-        from pipelines.stages.detached import State, checked
+        from pipelines.stages.detached import State, validate_job_state
 
         provisioned = ProvisionResult(resources=tuple(found))
         job = inputs_of(self.session, self.plan, source, provisioned).job
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
-        now = checked(host, self.session.call(store.state, directory=directory), State)
+        now = validate_job_state(host, self.session.call(store.state, directory=directory), State)
         return f"{job}: {_REUSED[now.state if not _has_job_failed(now) else 'failed']}"
 
     def _cost(self, *, asked: bool) -> str:
@@ -191,10 +198,10 @@ class _Look:
                 raise
             return f"{cost.units} units; {host.origin} is too small to stand in for the host"
         return (
-            f"about {units.estimate(budget.wall_seconds)} for {cost.units} units, "
-            f"{budget.jobs} at a time on the {host.cores} cores of {safe(host.origin, 40)}; "
-            f"{units.estimate(budget.core_seconds)} of core time, "
-            f"{units.gib(budget.peak)} of memory"
+            f"about {units.format_estimate(budget.wall_seconds)} for {cost.units} units, "
+            f"{budget.jobs} at a time on the {host.cores} cores of {safe_text(host.origin, 40)}; "
+            f"{units.format_estimate(budget.core_seconds)} of core time, "
+            f"{units.format_gib(budget.peak)} of memory"
         )
 
 

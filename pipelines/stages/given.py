@@ -19,11 +19,11 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
 from pipelines.core import units
-from pipelines.core.console import bars, console, fold, say
+from pipelines.core.console import console, log_group, say, transfer_progress
 from pipelines.core.errors import AuditError, ConfigError, LockError
-from pipelines.core.files import disk_errors, whole
-from pipelines.core.finding import failures, values_of
-from pipelines.core.hosttext import line, safe
+from pipelines.core.files import atomic_output, disk_errors
+from pipelines.core.finding import failure_lines, values_of
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.plan.prebuilt.candidates import Offer
@@ -37,13 +37,13 @@ from pipelines.record.prebuilt import COMPANIONS, Dependencies, PrebuiltFile
 from pipelines.record.results import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.record.run import Run, StageLog
 from pipelines.remote import files, tester
-from pipelines.reports.findings import table
-from pipelines.stages.dryrun import NOTHING, row, show_host
+from pipelines.reports.findings import findings_table
+from pipelines.stages.dryrun import NOTHING, print_dry_run_row, show_host
 from pipelines.stages.hooks import AuditHooks, Stage, SuiteHooks
 from pipelines.stages.line import AUDIT, TEST, Line, make_ready
 from pipelines.stages.preflight import refuse_ungiven
 from pipelines.wheels.checking import Installation
-from pipelines.wheels.libraries import hint_for, mentioned
+from pipelines.wheels.libraries import hint_for, mentioned_cuda_libraries
 
 _NO_GPU = re.compile(r"\b(?:GPUs?|CUDA|cuda|nvcuda)\b")
 _NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
@@ -59,7 +59,7 @@ class WithCompany(SuiteHooks):
             raise ConfigError(f"run {run.id} has no record of its --wheel", hint="Start a new run.")
         return {
             **spec,
-            "packages": bring(session, self.plan, taken.company),
+            "packages": upload_companions(session, self.plan, taken.company),
             "libraries": list(taken.company.libraries),
             "system": False,
         }
@@ -83,7 +83,7 @@ def cure_of(plan: BuildPlan, run: Run, text: str) -> str:
         return ""
     company = taken.company
     installed = dict(map(_release_of, [taken.taken, *company.packages]))
-    found = [*mentioned(text)]
+    found = [*mentioned_cuda_libraries(text)]
     if not found and _NOT_LOADED.search(text):  # Windows does not say which
         found += [name for one in audit.files for name in values_of(one.checks, "libraries")]
     said = []
@@ -108,10 +108,10 @@ def _release_of(one: PrebuiltFile) -> tuple[str, Version]:
     return name, version
 
 
-def bring(session: LiveSession, plan: BuildPlan, company: Dependencies) -> list[str]:
+def upload_companions(session: LiveSession, plan: BuildPlan, company: Dependencies) -> list[str]:
     """The wheels of its requirements on the host, each sent once by its sha256; their paths."""
     layout, made = plan.layout, []
-    with bars() as show:
+    with transfer_progress() as show:
         for one in company.packages:
             folder = layout.join(layout.wheels, COMPANIONS, one.sha256[:16])
             target = layout.join(folder, one.file)
@@ -138,15 +138,15 @@ class AuditGiven(AuditHooks):
         taken = log.run.result(PrebuiltResult)
         if taken is None or taken.taken is None:
             return None
-        with fold(f"Audit {taken.taken.file}"):
+        with log_group(f"Audit {taken.taken.file}"):
             one = examine_given_wheel(self.plan, log, taken)
-            console.print(table(one.checks))
+            console.print(findings_table(one.checks))
         return one
 
 
 def run_given(line: Line, *, companions: Iterable[str] = (), script: str | None = None) -> Path:
     """Test a wheel that others have built: take, audit, install and run it; the run's directory."""
-    line.plan = order(line.plan, companions=companions, script=script)
+    line.plan = apply_test_options(line.plan, companions=companions, script=script)
     refuse_ungiven(line.plan)
     run = line.begin_run()
     with line.reported():
@@ -162,19 +162,21 @@ def show_given(line: Line, *, companions: Iterable[str], script: str | None) -> 
 
     Raises what it would before it begins.
     """
-    plan = order(line.plan, companions=companions, script=script)
+    plan = apply_test_options(line.plan, companions=companions, script=script)
     assert plan.given is not None  # noqa: S101 - `order` has it
     suite = suite_of_given(plan.given.script)
     refuse_ungiven(plan)
-    with fold(f"Would test {plan.given.release} for {plan.target.label}, built by others"):
+    with log_group(f"Would test {plan.given.release} for {plan.target.label}, built by others"):
         show_host(plan.host)
-        row("wheel", safe(plan.given.requested, 300))
-        row("with", ", ".join(plan.given.companions) or "its requirements")
-        row("suite", "import only" if suite.instead else str(plan.given.script))
+        print_dry_run_row("wheel", safe_text(plan.given.requested, 300))
+        print_dry_run_row("with", ", ".join(plan.given.companions) or "its requirements")
+        print_dry_run_row("suite", "import only" if suite.instead else str(plan.given.script))
     say(NOTHING, style="green")
 
 
-def order(plan: BuildPlan, *, companions: Iterable[str], script: str | None) -> BuildPlan:
+def apply_test_options(
+    plan: BuildPlan, *, companions: Iterable[str], script: str | None
+) -> BuildPlan:
     """The plan with all that was asked for; :class:`ConfigError` for what cannot be."""
     assert plan.given is not None  # noqa: S101 - whoever calls has looked
     given = with_companions(plan.given, companions, script)
@@ -191,15 +193,15 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
     """
     given = plan.given
     assert given is not None  # noqa: S101 - of a plan with a wheel that is given
-    log.run.note(origin=f"{_GIVEN}: {line(given.requested, 300)}")
-    with fold(f"Get {given.release}"):
+    log.run.note(origin=f"{_GIVEN}: {safe_line(given.requested, 300)}")
+    with log_group(f"Get {given.release}"):
         own, closure, notes = _closed(plan, given)
         for note in notes:
             say(note, "yellow")
         rest = [one for one in closure.offers if not _is_requested_wheel(one, given)]
         total = sum(one.size or 0 for one in rest)
-        size = f", {units.size(total)}" if total else ""  # a directory of wheels states none
-        say(f"and {units.counted(len(rest), 'wheel')} that it needs{size}")
+        size = f", {units.format_size(total)}" if total else ""  # a directory of wheels states none
+        say(f"and {units.pluralize(len(rest), 'wheel')} that it needs{size}")
         fetched = fetch_all(rest, plan.cache)
         kept = _into_run(plan, log, own)
         origin = f"{_GIVEN}: {own.file} from {_wheel_origin(given, own)}, sha256 {own.sha256}"
@@ -273,7 +275,7 @@ def _chosen(closure: Closure, given: ExternalWheel) -> Offer:
     versions = [parse_wheel_filename(one.file)[1] for one in found]
     asked = Version(given.version)
     if len(versions) != 1 or asked not in (versions[0], Version(versions[0].public)):
-        names = ", ".join(line(one.file, 100) for one in found) or "no wheel"
+        names = ", ".join(safe_line(one.file, 100) for one in found) or "no wheel"
         raise LockError(
             f"{given.release} was requested, but uv chose {names}",
             hint="Download the wheel that you want, and name the file.",
@@ -316,7 +318,7 @@ def _require_zip(path: Path) -> None:
             pass
     except (zipfile.BadZipFile, OSError) as error:
         raise AuditError(
-            f"{path.name} is not a wheel: {line(error, 200)}",
+            f"{path.name} is not a wheel: {safe_line(error, 200)}",
             hint="It is damaged or truncated: download it again.",
         ) from None
 
@@ -336,7 +338,7 @@ def _offer_hostname(offer: Offer) -> str:
 
 def _wheel_origin(given: ExternalWheel, offer: Offer) -> str:
     """Where the wheel itself is from."""
-    asked = line(given.requested, 300)
+    asked = safe_line(given.requested, 300)
     host = _offer_hostname(offer) or ("" if given.place else "this machine")
     return f"{host} ({asked})" if host else asked
 
@@ -355,7 +357,7 @@ def _external_file_entry(given: ExternalWheel, kept: Path, offer: Offer) -> Preb
 
 def _into_run(plan: BuildPlan, log: StageLog, own: Offer) -> Path:
     folder = log.run.path / "wheels"
-    with disk_errors(folder), whole(folder / own.file) as part:
+    with disk_errors(folder), atomic_output(folder / own.file) as part:
         shutil.copyfile(_cached_wheel_path(plan, own), part)
     return folder / own.file
 
@@ -366,7 +368,7 @@ def _library_folders(wheel: Path) -> list[str]:
         paths = [PurePosixPath(name) for name in archive.namelist()]
     kept = (p for p in paths if any(part in _LIBRARIES for part in p.suffixes))
     found = dict.fromkeys(str(path.parent) for path in kept)
-    return [folder for folder in found if folder != "." and safe(folder, 300) == folder]
+    return [folder for folder in found if folder != "." and safe_text(folder, 300) == folder]
 
 
 def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -> AuditedFile:
@@ -381,7 +383,7 @@ def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -
         ),
     )
     log.keep(AuditResult(files=(one,)))
-    if wrong := failures(one.checks):
+    if wrong := failure_lines(one.checks):
         raise AuditError(
             f"{one.file}: {'; '.join(wrong)}",
             hint="It was not built here: report this to its maintainers, or try another wheel.",

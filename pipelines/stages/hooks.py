@@ -218,6 +218,6 @@ FEATURES: dict[type[Hooks], tuple[tuple[str, _Asked], ...]] = {
 }
 
 
-def features(kind: type[Kind], plan: BuildPlan) -> list[Kind]:
+def requested_features(kind: type[Kind], plan: BuildPlan) -> list[Kind]:
     """Those of ``kind`` that the plan asks for."""
     return [pkgutil.resolve_name(name)(plan) for name, asked in FEATURES[kind] if asked(plan)]

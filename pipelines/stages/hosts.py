@@ -11,7 +11,7 @@ from rich.markup import escape
 from pipelines.core.console import console, say
 from pipelines.core.errors import PipelineError
 from pipelines.core.tables import print_columns
-from pipelines.core.units import size
+from pipelines.core.units import format_size
 from pipelines.hosts.base import HostConfig, OwnedItem
 from pipelines.plan.config.model import Config
 
@@ -29,7 +29,7 @@ class Place:
     error: PipelineError | None = None
 
 
-def places(settings: Config) -> Iterator[Place]:
+def iter_host_places(settings: Config) -> Iterator[Place]:
     """Each place of the hosts of ``pipeline.yaml``; one that cannot be reached says so."""
     found: dict[str, list[tuple[str, HostConfig]]] = {}
     for name, host in settings.hosts.items():
@@ -58,7 +58,7 @@ def as_json(settings: Config) -> dict[str, Any]:
                 "things": [{key: getattr(t, key) for key in keys} for t in place.things],
                 "error": place.error.message if place.error else "",
             }
-            for place in places(settings)
+            for place in iter_host_places(settings)
         ],
     }
 
@@ -66,14 +66,14 @@ def as_json(settings: Config) -> dict[str, Any]:
 def show(settings: Config) -> None:
     """Print the hosts by their places, and what was made there."""
     spare, errors, rows = 0, [], []
-    for place in places(settings):
+    for place in iter_host_places(settings):
         rows += [
             ("bold", name, settings.hosts[name].kind, place.name, "", "", "")
             for name in place.hosts
         ]
         for thing in place.things:
             spare += bool(thing.unowned)
-            room = "?" if thing.size is None else size(thing.size)
+            room = "?" if thing.size is None else format_size(thing.size)
             whose = f"unused: {thing.unowned}" if thing.unowned else thing.who
             style = "yellow" if thing.unowned else "dim"
             rows.append(
@@ -93,11 +93,11 @@ def show(settings: Config) -> None:
         say(f"{spare} of them are unused; to remove them: invoke hosts --clean", style="yellow")
 
 
-def clean(settings: Config) -> None:
+def remove_unowned(settings: Config) -> None:
     """Remove what has no owner; raises the first error once the rest is done."""
     removed = freed = 0
     errors = []
-    for place in places(settings):
+    for place in iter_host_places(settings):
         errors += [place.error] if place.error else []
         for thing in sorted(place.things, key=lambda one: _LAST.get(one.what, 0)):
             if not thing.unowned:
@@ -110,6 +110,9 @@ def clean(settings: Config) -> None:
             removed += 1
             freed += thing.size or 0
             say(f"removed {thing.what} {thing.name}: {thing.unowned}")
-    say(f"{removed} removed, {size(freed)} freed" if removed else "nothing was unused", "green")
+    say(
+        f"{removed} removed, {format_size(freed)} freed" if removed else "nothing was unused",
+        "green",
+    )
     if errors:
         raise errors[0]

@@ -12,11 +12,11 @@ from rich.markup import escape
 from pipelines.core import units
 from pipelines.core.console import console, host_line, say
 from pipelines.core.errors import ConfigError, HostError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.core.tables import print_columns
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import store
-from pipelines.stages.detached import Listed, State, checked, log_lines
+from pipelines.stages.detached import Listed, State, decode_log_lines, validate_job_state
 from pipelines.stages.line import Line
 
 _COLOURS = {"running": "green", "ended": "", "lost": "yellow", "cancelled": "yellow"}
@@ -48,15 +48,15 @@ def _job_json(job: Listed) -> dict[str, Any]:
     code = end.result.get("exit") if end and not end.cancelled else None
     return {
         "id": job.id,
-        "what": safe(job.title, 200),
+        "what": safe_text(job.title, 200),
         "state": job.state,
         "attempt": job.attempt,
         "started": job.started or None,
         "ended": end.ended if end else None,
         "exit": code if isinstance(code, int) else None,
         "cancelled": bool(end and end.cancelled),
-        "directory": safe(job.directory, 400),
-        "way": safe(job.way, 40),
+        "directory": safe_text(job.directory, 400),
+        "way": safe_text(job.way, 40),
     }
 
 
@@ -67,9 +67,9 @@ def follow(line: Line, name: str) -> None:
         remote_follow.follow, directory=job.directory, attempt=job.attempt, offset=0
     )
     with open("/dev/null" if sys.platform != "win32" else "nul", "wb") as nowhere:  # noqa: PTH123
-        for item in log_lines(iter(items), nowhere):
+        for item in decode_log_lines(iter(items), nowhere):
             if isinstance(item, dict):
-                say(f"{job.id}: {_word(checked(line.plan.host.name, item, State))}")
+                say(f"{job.id}: {_word(validate_job_state(line.plan.host.name, item, State))}")
             else:
                 host_line(item)
 
@@ -78,7 +78,7 @@ def cancel(line: Line, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
     job = _find_job_by_prefix(line, name)
     answer = line.session.call(remote_follow.cancel, directory=job.directory)
-    now = checked(line.plan.host.name, answer, State)
+    now = validate_job_state(line.plan.host.name, answer, State)
     if now.state == "running":
         raise HostError(
             f"{line.plan.host.name}: job {job.id} does not stop",
@@ -87,11 +87,11 @@ def cancel(line: Line, name: str) -> None:
     say(f"{job.id}: {_word(now)}", style="green")
 
 
-def running(line: Line) -> list[str]:
+def running_jobs(line: Line) -> list[str]:
     """The running jobs: id and purpose; :class:`HostError` if one cannot be read."""
-    jobs = [checked(line.plan.host.name, job, Listed) for job in _query_host_jobs(line)]
+    jobs = [validate_job_state(line.plan.host.name, job, Listed) for job in _query_host_jobs(line)]
     return [
-        " ".join(safe(f"{job.id} {job.title}", 80).split())
+        " ".join(safe_text(f"{job.id} {job.title}", 80).split())
         for job in jobs
         if job.state == "running"
     ]
@@ -108,7 +108,7 @@ def _valid_host_jobs(line: Line) -> list[Listed]:
     jobs = []
     for job in _query_host_jobs(line):
         try:
-            jobs.append(checked(line.plan.host.name, job, Listed))
+            jobs.append(validate_job_state(line.plan.host.name, job, Listed))
         except HostError as error:  # one does not hide the others
             say(error.message, style="yellow")
     return jobs
@@ -132,7 +132,7 @@ def _word(job: State) -> str:
     if job.result.cancelled:
         return "cancelled"
     code = job.result.result.get("exit")
-    return job.state if code is None else safe(f"{job.state}, exit {code}", 40)
+    return job.state if code is None else safe_text(f"{job.state}, exit {code}", 40)
 
 
 def _job_table_row(job: Listed) -> dict[str, str]:
@@ -149,11 +149,11 @@ def _job_table_row(job: Listed) -> dict[str, str]:
         "state": f"[{style}]{escape(word)}[/]" if style else escape(word),
         "try": str(job.attempt),
         "started": begun,
-        "took": units.elapsed(ended - job.started) if known else "",
+        "took": units.format_elapsed(ended - job.started) if known else "",
         "way": _escape_job_text(job.way),
     }
 
 
 def _escape_job_text(value: str) -> str:
     """A word of the host's, in one line, never markup."""
-    return escape(" ".join(safe(value, 48).split()))
+    return escape(" ".join(safe_text(value, 48).split()))

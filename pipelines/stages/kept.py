@@ -13,7 +13,7 @@ from rich.table import Table
 
 from pipelines.core.console import console, say
 from pipelines.core.files import tree_size
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.base import CacheEntry
 from pipelines.plan.config.model import load_config
 from pipelines.recipe.load import load_versions, recipe_names
@@ -24,7 +24,7 @@ from pipelines.remote import cargo, compilecache, dependency_wheels
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.line import Line
 from pipelines.toolchain.compilecache import disk_gib
-from pipelines.toolchain.sources import damage
+from pipelines.toolchain.sources import describe_pin_mismatch
 
 _DAY = 86400.0
 
@@ -40,7 +40,7 @@ class Shelf:
     unused: int | None = None
 
 
-def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
+def iter_shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
     """What is kept here, which is ``kept``, then what is kept on the host, if it exists."""
     line.plan.host.inspect_only()
     for what in dict.fromkeys(one.what for one in kept):
@@ -67,7 +67,7 @@ def shelves(line: Line, kept: Sequence[CacheEntry]) -> Iterator[Shelf]:
 
 def as_json(line: Line) -> dict[str, Any]:
     """For programs: ``schema`` 1, and each shelf; sizes in bytes."""
-    return {"schema": 1, "kept": [asdict(shelf) for shelf in shelves(line, [*_here(line)])]}
+    return {"schema": 1, "kept": [asdict(shelf) for shelf in iter_shelves(line, [*_here(line)])]}
 
 
 def show(line: Line) -> None:
@@ -76,7 +76,7 @@ def show(line: Line) -> None:
     for column in ("where", "what", "entries", "MiB", "unused"):
         table.add_column(column, justify="left" if column in ("where", "what") else "right")
     kept = [*_here(line)]
-    for shelf in shelves(line, kept):
+    for shelf in iter_shelves(line, kept):
         unused = "" if shelf.unused is None else _mib(shelf.unused)
         table.add_row(shelf.where, shelf.what, str(shelf.entries), _mib(shelf.bytes), unused)
     console.print(table)
@@ -124,7 +124,7 @@ def _prune_host(line: Line, days: float) -> list[str]:
     answer = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if answer["busy"]:
         say(f"{line.plan.host.name}: compile cache not pruned, a build is using it", "yellow")
-    return [safe(str(job), 40) for job in removed]
+    return [safe_text(str(job), 40) for job in removed]
 
 
 def _here(line: Line) -> Iterator[CacheEntry]:
@@ -139,7 +139,7 @@ def _here(line: Line) -> Iterator[CacheEntry]:
                 pinned[recipe.source.sha256] = recipe.source.file
     for path in _sorted_subfolders(cache.root / "downloads"):
         file = path / pinned.get(path.name, "")
-        wrong = damage(file, path.name) if file.is_file() else ""
+        wrong = describe_pin_mismatch(file, path.name) if file.is_file() else ""
         yield CacheEntry("downloads", path, path.name in wanted, wrong)
     for kind in {type(host): host for host in load_config().hosts.values()}.values():
         yield from kind.cache_entries(cache)

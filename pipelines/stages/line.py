@@ -20,7 +20,7 @@ from pipelines.core.errors import (
     RemoteError,
     TransferError,
 )
-from pipelines.core.hosttext import line as one_line
+from pipelines.core.hosttext import safe_line as one_line
 from pipelines.core.observer import report_stage
 from pipelines.core.target import AXES
 from pipelines.hosts.live import LiveSession
@@ -36,7 +36,7 @@ from pipelines.record.results import (
 )
 from pipelines.record.run import Run, StageLog, StageNotes
 from pipelines.session.base import GoneHostError
-from pipelines.stages.hooks import RunHooks, Stage, features
+from pipelines.stages.hooks import RunHooks, Stage, requested_features
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 
 _log = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class Line:
     @contextmanager
     def reported(self) -> Iterator[None]:
         """Whatever becomes of the stages, the reports and the manifest tell of it."""
-        from pipelines.reports.write import report
+        from pipelines.reports.write import write_run_reports
         from pipelines.stages.manifest import write_manifest
 
         run = self.run
@@ -171,12 +171,12 @@ class Line:
         except BaseException:
             self._unreported = []
             try:
-                report(run)
+                write_run_reports(run)
                 write_manifest(run)
             except PipelineError as error:  # the first error is the one to tell
                 say(f"the reports could not be written either: {error.message}", style="red")
             raise
-        report(run)
+        write_run_reports(run)
         self._unreported = write_manifest(run)
 
     def tell(self) -> None:
@@ -184,12 +184,12 @@ class Line:
         rows, self._unreported = self._unreported, None
         if rows is None:
             return
-        from pipelines.reports.write import tell
+        from pipelines.reports.write import announce_outcome
         from pipelines.stages.manifest import print_files
 
         for wheel in sorted((self.run.path / "wheels").glob("*.whl")):
             say(str(wheel), style="bold")
-        tell(self.run)
+        announce_outcome(self.run)
         if rows:
             say(f"run {self.run.id}", style="bold")
             print_files(rows)
@@ -237,7 +237,7 @@ def run_build(line: Line) -> Path:
         )
     if line.plan.divided or line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
-    joined = features(RunHooks, line.plan)
+    joined = requested_features(RunHooks, line.plan)
     for one in joined:
         one.begin()
     run = line.begin_run()
@@ -262,7 +262,7 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     if run is not None:
         line.open_run(run)
     this = line.run
-    require_same(line.plan, this)
+    require_same_target(line.plan, this)
     this.hold()  # so that it is not removed meanwhile; two commands may test one run
     if (skipped := this.result(SkipResult)) is not None:
         say(f"nothing to test: {skipped.skipped}", style="yellow")
@@ -307,7 +307,7 @@ def require_audited(run: Run) -> None:
         raise BuildError(f"run {run.id} has no wheel that passed", hint="Type: invoke build")
 
 
-def require_same(plan: BuildPlan, run: Run, again: str = "") -> None:
+def require_same_target(plan: BuildPlan, run: Run, again: str = "") -> None:
     """Refuse a run of something else than what was asked for; ``again``: what to type instead."""
     made = run.facts().target.values()
     for name, asked in plan.target.values().items():

@@ -17,9 +17,9 @@ from pipelines.core.errors import AuditError
 from pipelines.core.extras import find_missing
 from pipelines.core.files import sha256_of, write_atomic
 from pipelines.core.finding import values_of
-from pipelines.core.hosttext import line, safe
-from pipelines.core.jsonfile import differing, parse, read_bytes
-from pipelines.core.units import few
+from pipelines.core.hosttext import safe_line, safe_text
+from pipelines.core.jsonfile import json_differences, parse_json_object, read_bytes
+from pipelines.core.units import join_first
 from pipelines.record.manifest import SCHEMA
 from pipelines.record.results import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.record.run import Run
@@ -37,12 +37,12 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     manifest = manifest_of(run)
     data = _encoded(manifest)
     write_atomic(run.path / "manifest.json", data)
-    write_statements(run.path, data)
+    write_run_statements(run.path, data)
     rows: list[dict[str, Any]] = manifest["files"]
     return rows
 
 
-def write_statements(folder: Path, data: bytes) -> None:
+def write_run_statements(folder: Path, data: bytes) -> None:
     """Write the statements of a run whose manifest is ``data``."""
     if (missing := find_missing("publish")) is not None:
         say(f"no provenance was written: {missing.message}", style="dim")
@@ -57,9 +57,11 @@ def require_manifest(run: Run) -> bytes:
     try:
         if (data := read_bytes(path)) == made:
             return data
-        different = few(differing(parse(data), parse(made)), "\n")
+        different = join_first(
+            json_differences(parse_json_object(data), parse_json_object(made)), "\n"
+        )
     except ValueError as error:
-        different = line(error, 300)
+        different = safe_line(error, 300)
     raise AuditError(
         f"{path} differs from the run's record: {different or 'in form'}",
         hint=f"To rewrite it from the record: wcw report {run.path}",
@@ -142,7 +144,8 @@ def print_files(rows: list[dict[str, Any]]) -> None:
     """What the run holds, one line a file."""
     for row in rows:
         console.print(
-            f"  {safe(row['path'])}  [dim]{row['size']:,} bytes  sha256 {row['sha256'][:16]}…[/dim]"
+            f"  {safe_text(row['path'])}  [dim]{row['size']:,} bytes  sha256 "
+            f"{row['sha256'][:16]}…[/dim]"
         )
 
 

@@ -17,8 +17,8 @@ from pipelines.record.run import Run
 from pipelines.reports import junit, terminal
 from pipelines.reports.brief import brief_of
 from pipelines.reports.load import NotBegun, load_any, view_without
-from pipelines.reports.suites import suite_without, suites
-from pipelines.reports.write import tell_github, write
+from pipelines.reports.suites import junit_suites, suite_without
+from pipelines.reports.write import tell_github, write_summary_pages
 from pipelines.stages.line import Line
 
 
@@ -62,7 +62,7 @@ class Matrix:
     def announce(self) -> None:
         """Say what will be done, and what will not and why."""
         names = ", ".join(cell.name for cell in self.cells)
-        say(f"{units.counted(len(self.cells), 'cell')}: {names}", "bold")
+        say(f"{units.pluralize(len(self.cells), 'cell')}: {names}", "bold")
         for why in dict.fromkeys(self.left_out.values()):
             names = ", ".join(name for name, said in self.left_out.items() if said == why)
             say(f"skipped {names}: {why}", "yellow")
@@ -131,7 +131,7 @@ class Matrix:
         except PipelineError as error:
             say(f"the report could not be written: {error.message}", style="red")
         else:
-            many = units.counted(len(runs) + len(others), "cell")
+            many = units.pluralize(len(runs) + len(others), "cell")
             say(f"one report for {many}: {page}", style="bold")
         for cell in self.cells:
             if not cell.line.begun:
@@ -171,9 +171,9 @@ def write_together(folder: Path, runs: Sequence[Run], others: Sequence[Cell] = (
     views = [*map(load_any, runs), *map(view_without, without)]
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    page = write(views, folder)
-    begun = [suite for run in runs for suite in suites(run)]
-    junit.write(folder / "junit.xml", [*begun, *map(suite_without, without)])
+    page = write_summary_pages(views, folder)
+    begun = [suite for run in runs for suite in junit_suites(run)]
+    junit.write_junit_file(folder / "junit.xml", [*begun, *map(suite_without, without)])
     console.print(terminal.render(views))
     tell_github(views, stages=False)  # each error was annotated when it came
     return page

@@ -10,19 +10,24 @@ from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import disk_errors, sha256_of
-from pipelines.core.hosttext import line, safe
-from pipelines.core.jsonfile import differing
+from pipelines.core.hosttext import safe_line, safe_text
+from pipelines.core.jsonfile import json_differences
 from pipelines.core.target import Target
-from pipelines.core.units import few
+from pipelines.core.units import join_first
 from pipelines.plan.matrix.buildplan import BuildPlan
-from pipelines.plan.matrix.shares import alike
+from pipelines.plan.matrix.shares import pin_nvcc_threads
 from pipelines.recipe.model import Cost
-from pipelines.record.materials import Material, Materials, listed, named
+from pipelines.record.materials import (
+    Material,
+    Materials,
+    format_differences,
+    join_difference_labels,
+)
 from pipelines.record.results import BuildResult, CollectResult, HostFile
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult, UnitObject
 from pipelines.stages.hooks import CollectHooks, RunHooks
-from pipelines.stages.line import require_same as require_cell
+from pipelines.stages.line import require_same_target as require_cell
 
 FOLDER = "objects"
 _AGAIN = "Compile the shard again: invoke build --shard"
@@ -40,7 +45,7 @@ class Lender:
     @property
     def name(self) -> str:
         """Its name and its host's."""
-        return f"{self.run.id} ({line(self.target.host, 80)})"
+        return f"{self.run.id} ({safe_line(self.target.host, 80)})"
 
     def path(self, one: UnitObject) -> Path:
         """Where an object is here."""
@@ -52,13 +57,13 @@ class Linking(RunHooks):
 
     def begin(self) -> Iterable[str]:
         """The runs whose objects are linked: what cannot be is refused before anything is done."""
-        return [one.made.summary for one in lenders(self.plan)]
+        return [one.made.summary for one in find_lenders(self.plan)]
 
     def cost(self, cost: Cost) -> Cost:
         """Of a share, that of its part of the units."""
         share = self.plan.share
         count = math.ceil(cost.units / share.of) if share else cost.units
-        return alike(cost).model_copy(update={"units": count})
+        return pin_nvcc_threads(cost).model_copy(update={"units": count})
 
 
 class Objects(CollectHooks):
@@ -83,13 +88,13 @@ class Objects(CollectHooks):
         return ""
 
 
-def lenders(plan: BuildPlan) -> tuple[Lender, ...]:
-    """The runs whose objects the plan links, each once; what :func:`lender` raises."""
-    found = (lender(plan, name) for name in plan.objects)
+def find_lenders(plan: BuildPlan) -> tuple[Lender, ...]:
+    """The runs whose objects the plan links, each once; what :func:`find_lender` raises."""
+    found = (find_lender(plan, name) for name in plan.objects)
     return tuple({one.run.path: one for one in found}.values())
 
 
-def lender(plan: BuildPlan, name: str) -> Lender:
+def find_lender(plan: BuildPlan, name: str) -> Lender:
     """The run called ``name``, of the plan's cell, with unchanged objects.
 
     Raises :class:`ConfigError` for a run without objects or of another cell, :class:`AuditError`
@@ -112,7 +117,7 @@ def lender(plan: BuildPlan, name: str) -> Lender:
     require_cell(plan, run, f"invoke build --{{flag}} '{{made}}' --objects {run.id}")
     sources = {unit.id: unit.source for unit in made.units}
     for one in made.objects:
-        path, said = mine.path(one), f"{run.id}: object of {safe(sources[one.unit], 200)}"
+        path, said = mine.path(one), f"{run.id}: object of {safe_text(sources[one.unit], 200)}"
         if not path.is_file():
             raise AuditError(
                 f"{said}: {FOLDER}/{one.sha256} does not exist", hint=f"{_AGAIN} {made.share}"
@@ -126,7 +131,7 @@ def lender(plan: BuildPlan, name: str) -> Lender:
     return mine
 
 
-def require_same(
+def require_matching_objects(
     materials: Materials, compilers: Mapping[str, str], lenders: Iterable[Lender]
 ) -> None:
     """Refuse objects of other materials or tools; all have the same units.
@@ -141,14 +146,14 @@ def require_same(
         if unlike := theirs.differences(ours):
             raise LockError(
                 f"the objects of {one.name} were compiled from different inputs "
-                f"({named(unlike)}):\n{listed(unlike)}",
+                f"({join_difference_labels(unlike)}):\n{format_differences(unlike)}",
                 hint="Compile the shard again on a host with the same toolchain, or link there.",
             )
         first = first or one
         if (mine := _describe_compile_units(one)) != (known := _describe_compile_units(first)):
             raise AuditError(
                 f"{one.name} has different compile units from {first.name}:\n"
-                + few(differing(mine, known), "\n"),
+                + join_first(json_differences(mine, known), "\n"),
                 hint="The hosts differ in something that the build depends on: compile both again, "
                 "and compare the first lines of their build.log.",
             )

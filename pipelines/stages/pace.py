@@ -13,7 +13,7 @@ from pipelines.plan.matrix.budget import plan_budget
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost
-from pipelines.stages.hooks import RunHooks, features
+from pipelines.stages.hooks import RunHooks, requested_features
 
 if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
@@ -82,7 +82,7 @@ class Pace:
     def __str__(self) -> str:
         """``about 14 min left``; nothing where that is not known, or it is done."""
         rest = self.left()
-        return f"about {units.estimate(rest)} left" if rest is not None else ""
+        return f"about {units.format_estimate(rest)} left" if rest is not None else ""
 
 
 def cost_of(plan: BuildPlan) -> Cost | None:
@@ -90,7 +90,7 @@ def cost_of(plan: BuildPlan) -> Cost | None:
     cost = plan.recipe.cost(plan.recipe.cuda)
     if cost is None:
         return None
-    for one in features(RunHooks, plan):
+    for one in requested_features(RunHooks, plan):
         cost = one.cost(cost)
     return cost
 

@@ -14,11 +14,17 @@ from pathlib import Path
 from pipelines.core.console import say
 from pipelines.core.errors import AuditError, LockError, PipelineError
 from pipelines.core.files import disk_errors, sha256_of
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
-from pipelines.plan.prebuilt.candidates import Offer, obtain_offer, offers_of
-from pipelines.plan.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
+from pipelines.plan.prebuilt.candidates import Offer, list_wheel_offers, obtain_offer
+from pipelines.plan.prebuilt.decide import (
+    Decision,
+    apply_strategy,
+    audit_prebuilt_wheel,
+    platforms_of,
+    unstated_versions,
+)
 from pipelines.record.prebuilt import PrebuiltFile
 from pipelines.record.results import AuditedFile, PrebuiltResult, SkipResult, StageResult
 from pipelines.record.run import Run, StageLog
@@ -53,10 +59,12 @@ class AuditTaken(AuditHooks):
             return None
         wheel = log.run.path / "wheels" / taken.taken.file
         stated = Offer(taken.taken.file, str(wheel), taken.taken.sha256)
-        return examine(wheel, stated, self.plan.target, _prebuilt_platform_tags(self.plan))
+        return audit_prebuilt_wheel(
+            wheel, stated, self.plan.target, _prebuilt_platform_tags(self.plan)
+        )
 
 
-def skip(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:
+def skip_build(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:
     """With ``strategy: skip``: what is said instead of building."""
     statement = f"{plan.recipe.name} is skipped: {plan.recipe.skip}"
     say(statement, "yellow")
@@ -69,8 +77,10 @@ def take_prebuilt(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltRes
 
     With ``strategy: prebuilt``: :class:`ConfigError` or :class:`AuditError` if there is none.
     """
-    look = partial(offers_of, offline=plan.cache.offline)
-    decision = decide(plan.recipe, plan.target, platforms=_prebuilt_platform_tags(plan), look=look)
+    look = partial(list_wheel_offers, offline=plan.cache.offline)
+    decision = apply_strategy(
+        plan.recipe, plan.target, platforms=_prebuilt_platform_tags(plan), look=look
+    )
     refused: dict[str, str] = {}
     last: PipelineError | None = None
     for offer in _iter_decision_offers(decision):
@@ -78,7 +88,7 @@ def take_prebuilt(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltRes
             wheel = _adopt_prebuilt_wheel(plan, log.run, offer)
         except (AuditError, LockError) as error:
             say(f"not used: {error.message}", "yellow")
-            refused[offer.file], last = safe(error.message, 500), error
+            refused[offer.file], last = safe_text(error.message, 500), error
             log.keep(PrebuiltResult(refused=refused))
             continue
         return _taken(plan, log, offer, wheel, refused)
@@ -95,7 +105,7 @@ def take_prebuilt(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltRes
 def _taken(
     plan: BuildPlan, log: StageLog, offer: Offer, wheel: Path, refused: dict[str, str]
 ) -> PrebuiltResult:
-    digest, open_ = sha256_of(wheel), unstated(offer, plan.target)
+    digest, open_ = sha256_of(wheel), unstated_versions(offer, plan.target)
     origin = f"prebuilt {offer.place} sha256 {digest}"
     say(f"using, not building: {offer.file} from {offer.place}, sha256 {digest}", "green")
     if open_:
@@ -131,7 +141,7 @@ def _adopt_prebuilt_wheel(plan: BuildPlan, run: Run, offer: Offer) -> Path:
         fetched = waiting / offer.file
         shutil.copyfile(source, fetched)
     try:
-        examine(fetched, offer, plan.target, _prebuilt_platform_tags(plan))
+        audit_prebuilt_wheel(fetched, offer, plan.target, _prebuilt_platform_tags(plan))
         with disk_errors(folder):
             folder.mkdir(exist_ok=True)
             return fetched.replace(folder / offer.file)
@@ -139,4 +149,4 @@ def _adopt_prebuilt_wheel(plan: BuildPlan, run: Run, offer: Offer) -> Path:
         shutil.rmtree(waiting, ignore_errors=True)
 
 
-SKIP, TAKE = Stage("skip", skip), Stage("prebuilt", take_prebuilt)
+SKIP, TAKE = Stage("skip", skip_build), Stage("prebuilt", take_prebuilt)

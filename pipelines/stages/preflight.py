@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pipelines.core.console import bars, say
-from pipelines.core.errors import PipelineError, named
+from pipelines.core.console import say, transfer_progress
+from pipelines.core.errors import PipelineError, error_class
 from pipelines.core.finding import Finding
 from pipelines.hosts.base import HERE
 from pipelines.plan.matrix.budget import plan_budget
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.judge import Ground, judge
+from pipelines.plan.matrix.judge import Ground, judge_targets
 from pipelines.plan.provisioning.resources import known_missing
 
 
@@ -28,9 +28,9 @@ def refuse_ungiven(plan: BuildPlan, *, here: bool = True) -> None:
 def _preflight_error(plan: BuildPlan, finding: Finding) -> PipelineError:
     hint = f"{finding.hint[:1].upper()}{finding.hint[1:]}"
     if finding.raises != "ConfigError":
-        return named(finding.raises)(f"{plan.host.name}: {finding.actual}", hint=f"{hint}.")
+        return error_class(finding.raises)(f"{plan.host.name}: {finding.actual}", hint=f"{hint}.")
     done, more = ("built", " invoke plan shows what can.") if plan.given is None else ("tested", "")
-    return named(finding.raises)(
+    return error_class(finding.raises)(
         f"{plan.target.id} cannot be {done}: {finding.actual} ({finding.source})",
         hint=f"{hint}.{more}",
     )
@@ -51,7 +51,7 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
     if cost is not None and (plan.host.capabilities.emulated or plan.host.existing is not None):
         plan_budget(cost, HostFacts.local(), plan.archs.effective, plan.jobs)  # it is this machine
     if fetch:
-        with bars() as show:
+        with transfer_progress() as show:
             plan.source.fetch(show)
     names = plan.source.names()  # raises for a directory that cannot be packed
     if not plan.host.capabilities.windows:
@@ -64,7 +64,7 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         offline=lambda _: plan.offline_rules(),
     )
     cell = target if recipe.is_wheel else target.model_copy(update={"python": ""})
-    (judged,) = judge(recipe, [cell], ground)
+    (judged,) = judge_targets(recipe, [cell], ground)
     for finding in judged.findings:
         if finding.failed:
             raise _preflight_error(plan, finding)

@@ -13,16 +13,16 @@ from pathlib import Path, PureWindowsPath
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.core.console import bars, console, fold, say
+from pipelines.core.console import console, log_group, say, transfer_progress
 from pipelines.core.errors import (
     PipelineError,
     ProvisionError,
     RemoteError,
     StorageError,
 )
-from pipelines.core.hosttext import safe
-from pipelines.core.logs import detailed
-from pipelines.core.units import counted, few
+from pipelines.core.hosttext import safe_text
+from pipelines.core.logs import is_verbose
+from pipelines.core.units import join_first, pluralize
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.plan.provisioning.resources import DesiredResource
@@ -48,10 +48,10 @@ def provision(
     be applied; the next run continues from there, and changes nothing once all are right.
     """
     began = time.monotonic()
-    with fold(f"Provision {plan.host.name}"):
+    with log_group(f"Provision {plan.host.name}"):
         session.prepare(repair=repair)
         every = _asked(plan, repair=repair)
-        rows = check(session, every)
+        rows = check_resources(session, every)
         _refuse_unpinned(plan, every, rows)
         try:
             for number, wanted in enumerate(every):
@@ -61,7 +61,7 @@ def provision(
                 elif not rows[number].ok:
                     rows[number] = _apply(session, plan, wanted, rows[number])
         finally:
-            if shown := [row for row in rows if row.changed or not row.ok or detailed()]:
+            if shown := [row for row in rows if row.changed or not row.ok or is_verbose()]:
                 console.print(_provision_result_table(shown))
         changed = sum(row.changed for row in rows)
         seconds = time.monotonic() - began
@@ -71,13 +71,13 @@ def provision(
 
 def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False) -> None:
     """Print what provisioning would do, and change nothing."""
-    with fold(f"Provision {plan.host.name}"):
+    with log_group(f"Provision {plan.host.name}"):
         if unmade := session.host.unmade():
-            count = counted(len(_asked(plan, repair=repair)), "resource")
+            count = pluralize(len(_asked(plan, repair=repair)), "resource")
             say(f"{unmade}; then {count} would be checked", style="yellow")
             return
-        rows = check(session, _asked(plan, repair=repair))
-        if shown := [row for row in rows if not row.ok or detailed()]:
+        rows = check_resources(session, _asked(plan, repair=repair))
+        if shown := [row for row in rows if not row.ok or is_verbose()]:
             console.print(_provision_plan_table(shown))
         _refuse_unpinned(plan, plan.wanted, rows)
         differ = sum(not row.ok for row in rows)
@@ -90,7 +90,7 @@ def _asked(plan: BuildPlan, *, repair: bool) -> list[DesiredResource]:
     return [replace(one, spec={**one.spec, **thorough}) for one in plan.wanted]
 
 
-def check(session: LiveSession, every: list[DesiredResource]) -> list[ResourceResult]:
+def check_resources(session: LiveSession, every: list[DesiredResource]) -> list[ResourceResult]:
     """Every wanted resource as it is now: one question to the host."""
     answers = session.call(remote_provision.check_all, specs=[one.spec for one in every])
     return [_resource_result(one, found) for one, found in zip(every, answers, strict=True)]
@@ -120,11 +120,13 @@ def _resource_result(
         kind=wanted.spec["kind"],
         why=wanted.why,
         wanted=wanted.summary,
-        found=safe(str(answer["found"])),
-        plan=safe(str(answer.get("plan") or "")),
+        found=safe_text(str(answer["found"])),
+        plan=safe_text(str(answer.get("plan") or "")),
         uploads=None if uploads is None else tuple(t for t in wanted.uploads if t in uploads),
         sha256={t: str(sha) for t, sha in hashes.items() if _SHA256.fullmatch(str(sha))},
-        values={safe(str(key), 80): safe(str(value), 200) for key, value in values.items()},
+        values={
+            safe_text(str(key), 80): safe_text(str(value), 200) for key, value in values.items()
+        },
         ok=bool(answer["ok"]),
     )
 
@@ -135,7 +137,7 @@ def _apply(
     began = time.monotonic()
     _log.info("%s: applying %s", plan.host.name, wanted.id)
     tools = wanted.uploads if row.uploads is None else row.uploads
-    with bars() as show:
+    with transfer_progress() as show:
         pins = {tool: plan.cache.lock.tool(tool) for tool in tools}
         fresh = [
             tool
@@ -172,7 +174,7 @@ def _apply(
             "changed": True,
             "sha256": now.sha256 | sent,
             "seconds": time.monotonic() - began,
-            "reboot": safe(str(answer["reboot"])),
+            "reboot": safe_text(str(answer["reboot"])),
         }
     )
 
@@ -230,14 +232,15 @@ def _restart(session: LiveSession, wanted: DesiredResource, build_root: str) -> 
     if row.ok:
         return row
     if found := session.call(reboot.interrupts, root=build_root):
-        named = few([safe(one, 200) for one in found], "; ")
+        named = join_first([safe_text(one, 200) for one in found], "; ")
         raise ProvisionError(
-            f"{wanted.id}: {session.host.name} needs a restart ({safe(row.found, 200)}), which "
+            f"{wanted.id}: {session.host.name} needs a restart ({safe_text(row.found, 200)}), "
+            "which "
             f"would interrupt others there: {named}",
             hint="Run the same command again once the jobs have ended and the users have signed "
             "out, or after you have restarted the host: it continues from here.",
         )
-    say(f"restarting {session.host.name}: {safe(row.found, 200)}", style="yellow")
+    say(f"restarting {session.host.name}: {safe_text(row.found, 200)}", style="yellow")
     session.restart()
     now = _check_again(session, wanted)
     if not now.ok:
@@ -265,7 +268,7 @@ def _upload_pinned_tool(
 
 def _escape_host_text(text: str, limit: int = 2000) -> str:
     """What a host says, never as markup."""
-    return escape(safe(text, limit))
+    return escape(safe_text(text, limit))
 
 
 def _provision_result_table(rows: list[ResourceResult]) -> Table:

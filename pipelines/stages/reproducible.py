@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.recipe.reproducible import settled, with_cache
+from pipelines.recipe.reproducible import reproducible_environment, with_cache
 from pipelines.remote import compilecache
 from pipelines.stages.hooks import SpecHooks
 
@@ -13,7 +13,7 @@ class Reproducible(SpecHooks):
     def environment(self, variables: dict[str, str]) -> dict[str, str]:
         """With the options of compilers and linkers for that."""
         plan = self.plan
-        return settled(variables, plan.toolset.name, plan.recipe.cuda, plan.places)
+        return reproducible_environment(variables, plan.toolset.name, plan.recipe.cuda, plan.places)
 
     def cache(self, spec: compilecache.Spec) -> compilecache.Spec | None:
         """Without the flags that it does not know; the build stands at a fixed place as it is."""

@@ -8,9 +8,9 @@ from typing import IO
 
 from pipelines.core.console import console, say
 from pipelines.core.errors import BuildError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.diagnosis import Change, Diagnosis, Settings, diagnose, first_error, heal
-from pipelines.diagnosis.report import healed, render, result
+from pipelines.diagnosis.report import diagnosis_result, healed_result, render_diagnosis
 from pipelines.record.results import BuildResult
 from pipelines.record.run import StageLog
 from pipelines.stages.hooks import Attempt, BuildHooks, Once
@@ -42,7 +42,7 @@ def until_healed(settings: Settings, once: Once, log: StageLog, *, alike: bool =
     while True:
         attempt = once(settings, bool(tried))
         done = log.keep(
-            attempt.result.model_copy(update={"healed": tuple(healed(c) for c in tried)})
+            attempt.result.model_copy(update={"healed": tuple(healed_result(c) for c in tried)})
         )
         if not done.exit or done.timed_out:
             return replace(attempt, result=done)
@@ -56,7 +56,7 @@ def until_healed(settings: Settings, once: Once, log: StageLog, *, alike: bool =
             raise _explain_build_failure(done, first_error(tried, found), log)
         tried.append(change)
         settings = change.settings
-        done = log.keep(done.model_copy(update={"healed": tuple(healed(c) for c in tried)}))
+        done = log.keep(done.model_copy(update={"healed": tuple(healed_result(c) for c in tried)}))
         said = f"--- {done.story[-1]} ---"
         say(said, style="yellow")
         with path.open("ab") as stream:
@@ -83,13 +83,13 @@ def _explain_build_failure(done: BuildResult, found: Diagnosis | None, log: Stag
     code = f"the build exited with status {done.exit}"
     hint = f"Full log: {path}. Finished units are kept; invoke build continues with them."
     if found is not None:
-        console.print(render(found, path.name))
-        done = log.keep(done.model_copy(update={"diagnosis": result(found)}))
+        console.print(render_diagnosis(found, path.name))
+        done = log.keep(done.model_copy(update={"diagnosis": diagnosis_result(found)}))
     known = done.diagnosis
     if known is None or not known.is_cause:  # the end of the log may say more
         return BuildError("\n".join((f"{code}:", *done.tail[-_TAIL:])), hint=hint)
     changes = f", after {len(done.healed)} changes" if done.healed else ""
     return BuildError(
-        f"{code}{changes}: {safe(known.summary, 600)}",
+        f"{code}{changes}: {safe_text(known.summary, 600)}",
         hint=f"{known.hint} {hint}",
     )

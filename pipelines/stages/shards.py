@@ -46,5 +46,5 @@ def _reckoned(line: Line) -> int:
     plan = line.plan
     host = HostFacts.from_session(line.session.facts, name=plan.host.name)
     count, why = shares_for(cost_of(plan), [host], plan.archs.effective, plan.jobs)
-    say(f"--shards auto: {units.counted(count, 'shard')}, {why}")
+    say(f"--shards auto: {units.pluralize(count, 'shard')}, {why}")
     return count

@@ -15,13 +15,13 @@ from typing import Annotated, Any
 from packaging.utils import canonicalize_name
 from pydantic import BaseModel, Field, ValidationError
 
-from pipelines.core.console import console, fold, host_line, say
+from pipelines.core.console import console, host_line, log_group, say
 from pipelines.core.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.core.evidence import GpuResult
 from pipelines.core.files import sha256_of
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.core.model import first_problem
-from pipelines.core.versions import minor
+from pipelines.core.versions import minor_release
 from pipelines.diagnosis import load_catalogue
 from pipelines.hosts.base import GpuWay
 from pipelines.hosts.live import LiveSession
@@ -33,13 +33,13 @@ from pipelines.record.run import Run, StageLog
 from pipelines.remote import files, tester
 from pipelines.remote.jobs.prune import WHEEL
 from pipelines.reports.figures import SCRIPT
-from pipelines.reports.junit import read_pytest, write
+from pipelines.reports.junit import read_pytest, write_junit_file
 from pipelines.reports.model import Case
 from pipelines.reports.model import Suite as ReadSuite
 from pipelines.session.base import UnfitHostError
 from pipelines.stages.audit import audited_wheel
-from pipelines.stages.detached import TAIL, Job, JobSpec, last_lines, log_lines
-from pipelines.stages.hooks import SuiteHooks, features
+from pipelines.stages.detached import TAIL, Job, JobSpec, decode_log_lines, read_log_tail
+from pipelines.stages.hooks import SuiteHooks, requested_features
 from pipelines.wheels.checked import CheckedWheel
 from pipelines.wheels.checks import EXTERNAL, OURS
 
@@ -80,15 +80,15 @@ def _run_suite(
     audited: AuditedFile,
 ) -> SmokeResult:
     """One suite in an environment of its own."""
-    given, expected, layout = plan.given, expectations(plan, audited), plan.layout
+    given, expected, layout = plan.given, suite_expectations(plan, audited), plan.layout
     inputs = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
     name = hashlib.sha256(inputs.encode()).hexdigest()[:12]
     directory = layout.join(layout.build_root, f"smoke-{name}")
     torch = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""
-    with fold(f"Smoke test {wheel.name} on {plan.host.name}{torch}"):
+    with log_group(f"Smoke test {wheel.name} on {plan.host.name}{torch}"):
         target = _send_wheel(session, plan, f"{directory}{WHEEL}", wheel)
         spec = suite_spec(plan, directory, target, suite.files, expected)
-        for one in features(SuiteHooks, plan):
+        for one in requested_features(SuiteHooks, plan):
             spec = one.spec(session, log.run, spec)
         if given is not None and given.script is not None:
             spec["environment"]["SMOKE_CASE_SECONDS"] = str(_SCRIPT)
@@ -139,7 +139,7 @@ def suite_spec(
         "installer": layout.uv,
         "python": layout.python,
         "wheel": wheel,
-        "packages": [] if system else packages(plan),
+        "packages": [] if system else suite_wheel_paths(plan),
         "system": system,
         "suite": suite,
         "expect": expected,
@@ -171,7 +171,7 @@ def _refuse_shadows(suite: Suite, wheel: CheckedWheel) -> None:
         )
 
 
-def packages(plan: BuildPlan) -> list[str]:
+def suite_wheel_paths(plan: BuildPlan) -> list[str]:
     """The wheels on the host that the suite imports, and those that they require.
 
     Not by name: what other builds have left there could match, too.
@@ -181,7 +181,7 @@ def packages(plan: BuildPlan) -> list[str]:
     return [layout.join(layout.wheels, lock.tool(entry).file) for entry in entries.values()]
 
 
-def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
+def suite_expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
     """What the suite compares the installed wheel with."""
     archs, gpu = plan.archs.effective, plan.host.gpu_way
     return {
@@ -218,17 +218,17 @@ def _follow_suite(job: Job, log: StageLog) -> _Ended:
     tail: list[str] = []
     try:
         with job.log.open("ab") as sink:
-            for line in log_lines(job.follow(), sink):
+            for line in decode_log_lines(job.follow(), sink):
                 if isinstance(line, dict):
-                    tail = last_lines(job.log, TAIL)
+                    tail = read_log_tail(job.log, TAIL)
                     return _Ended.model_validate(line)
-                tail.append(safe(line, 500))
+                tail.append(safe_text(line, 500))
                 del tail[:-TAIL]
                 if not console.is_terminal and line.strip():
                     host_line(line)
     except ValidationError as error:
         raise HostError(
-            f"{job.host} sent an invalid test result: {safe(first_problem(error), 200)}"
+            f"{job.host} sent an invalid test result: {safe_text(first_problem(error), 200)}"
         ) from None
     except RemoteError as error:
         raise SmokeError(
@@ -253,11 +253,11 @@ def _judge_suite_report(
     :class:`UnfitHostError` if Windows did not load what was to be tested because it is unsigned.
     """
     gpu = plan.host.gpu_way
-    done = _update_smoke_result(log, exit=ended.exit, step=safe(ended.step, 40))
+    done = _update_smoke_result(log, exit=ended.exit, step=safe_text(ended.step, 40))
     if ended.resets:
         raise HostError(
             f"{plan.host.name} reset the display driver while the suite ran, twice: "
-            f"{safe(ended.resets[0], 200)}",
+            f"{safe_text(ended.resets[0], 200)}",
             hint="This says nothing about the wheel. Windows resets the driver when a kernel takes "
             "over 2 s (TdrDelay) or the GPU fails: see docs/hosts/windows-host.md.",
         )
@@ -299,7 +299,7 @@ def _judge_suite_report(
             f"{gpu.requested} was requested, but the smoke suite reports no GPU",
             hint="To see what is missing: invoke doctor. To test without a GPU: 'gpu: false'.",
         )
-    for one in features(SuiteHooks, plan):
+    for one in requested_features(SuiteHooks, plan):
         one.require(read.properties, done)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
@@ -319,7 +319,7 @@ def _require_loadable(plan: BuildPlan, text: str) -> None:
     if found := next(filter(blocked.pattern.search, text.splitlines()), ""):
         raise UnfitHostError(
             f"{plan.host.name} cannot run this test, which says nothing about the wheel: "
-            f"{safe(found, 300)}",
+            f"{safe_text(found, 300)}",
             hint=blocked.hint,
         )
 
@@ -335,7 +335,7 @@ def _read_report(
     counted = {str(name): count for name, count in outcomes.items()}
     machine = _tested_machine_fields(read.properties, plan.host.gpu_way)
     done = _update_smoke_result(log, report=sha256_of(report), outcomes=counted, **machine)
-    for one in features(SuiteHooks, plan):
+    for one in requested_features(SuiteHooks, plan):
         done = _update_smoke_result(log, **one.read(read.properties, done))
     _say_outcomes(read.cases, outcomes)
     return done, read
@@ -345,9 +345,9 @@ def _tested_machine_fields(properties: Mapping[str, str], gpu: GpuWay) -> Mappin
     """What a suite's report says of GPUs and system, as the record has it."""
     found = [
         GpuResult(
-            name=line(name, 120),
+            name=safe_line(name, 120),
             capability=properties.get(f"{prefix}_compute_capability", ""),
-            driver_model=line(properties.get(f"{prefix}_driver_model"), 40),
+            driver_model=safe_line(properties.get(f"{prefix}_driver_model"), 40),
         )
         for number in range(32)  # of one host
         if (name := properties.get(f"{(prefix := f'gpu{number}')}_name"))
@@ -358,19 +358,21 @@ def _tested_machine_fields(properties: Mapping[str, str], gpu: GpuWay) -> Mappin
     elif not found and "gpu_count" not in properties:
         way = ""  # it did not look, or says nothing of it
     seen = {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.requested}
-    return seen | {"system": line(properties.get("system"), 80)}
+    return seen | {"system": safe_line(properties.get("system"), 80)}
 
 
 def _say_outcomes(cases: tuple[Case, ...], outcomes: Counter[Any]) -> None:
     for reason, count in Counter(c.message for c in cases if c.outcome == "skipped").items():
-        say(f"  {count} skipped: {safe(reason, 200)}", style="yellow")
+        say(f"  {count} skipped: {safe_text(reason, 200)}", style="yellow")
     for case in cases:
         for name, value in case.properties.items():
             if name.startswith(SCRIPT):
-                say(f"  {safe(name.removeprefix(SCRIPT), 80)} = {safe(value, 80)}")
+                say(f"  {safe_text(name.removeprefix(SCRIPT), 80)} = {safe_text(value, 80)}")
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     for case in bad[:10]:
-        say(f"  {case.outcome}: {safe(case.name)}: {safe(case.message, 200)}", style="red")
+        say(
+            f"  {case.outcome}: {safe_text(case.name)}: {safe_text(case.message, 200)}", style="red"
+        )
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     say(f"{len(cases)} cases: {said}", style="red" if bad else "green")
 
@@ -399,7 +401,7 @@ def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
 
 def cure_of_cases(plan: BuildPlan, run: Run, text: str) -> str:
     """What to do about what failed cases tell; empty where they tell nothing that is known."""
-    known = (one.hint(run, text) for one in features(SuiteHooks, plan))
+    known = (one.hint(run, text) for one in requested_features(SuiteHooks, plan))
     return " ".join(filter(None, (*known, _missing_module_hint(plan, text))))
 
 
@@ -439,14 +441,14 @@ def keep_apart(log: StageLog, asked: str, read: ReadSuite) -> SmokeResult:
     assert isinstance(known, SmokeResult)  # noqa: S101 - kept before the suite is followed
     one = TorchSuite(
         asked=asked,
-        loaded=line(read.properties.get(_LOADED, ""), 80),
+        loaded=safe_line(read.properties.get(_LOADED, ""), 80),
         report=f"smoke-torch{asked}.xml",
         outcomes={**Counter(case.outcome for case in read.cases)},
     )
     (run.path / _REPORT).replace(run.path / one.report)
     torches = (*known.torches, one)
     suites = {t.asked: read_pytest((run.path / t.report).read_bytes()) for t in torches}
-    write(run.path / _REPORT, [_merged(suites)])
+    write_junit_file(run.path / _REPORT, [_merged(suites)])
     total = sum((Counter(t.outcomes) for t in torches), Counter[str]())
     made = {"torches": torches, "outcomes": {**total}, "report": sha256_of(run.path / _REPORT)}
     return log.keep(known.model_copy(update=made))
@@ -454,8 +456,8 @@ def keep_apart(log: StageLog, asked: str, read: ReadSuite) -> SmokeResult:
 
 def require_torch(asked: str, read: ReadSuite) -> None:
     """Refuse a report of another torch than ``asked``, or of none."""
-    loaded = line(read.properties.get(_LOADED, ""), 80)
-    if minor(loaded) != minor(asked):
+    loaded = safe_line(read.properties.get(_LOADED, ""), 80)
+    if minor_release(loaded) != minor_release(asked):
         raise SmokeError(
             f"the smoke suite should have used torch {asked}, but used {loaded or 'none'}",
             hint="To recreate its environment from the lock: invoke provision",

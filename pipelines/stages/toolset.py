@@ -10,7 +10,7 @@ from pipelines.core.errors import ConfigError
 from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
-from pipelines.plan.matrix.compat import Rule, broken, load_compat
+from pipelines.plan.matrix.compat import Rule, applicable_rules, load_compat
 from pipelines.remote import builder
 
 _VERSION = re.compile(r"14\.\d{2}\.\d{3,6}")
@@ -19,7 +19,7 @@ _VERSION = re.compile(r"14\.\d{2}\.\d{3,6}")
 def toolset_for(there: Sequence[str], plan: BuildPlan) -> str | None:
     """Such as 14.44, if Visual Studio's default does not support the plan's CUDA; else ``None``.
 
-    Chosen from ``there``, the result of :func:`toolsets`, before anything is sent. Raises
+    Chosen from ``there``, the result of :func:`list_host_toolsets`, before anything is sent. Raises
     :class:`ConfigError` if no installed one does; nothing is known without MSVC or its toolsets.
     """
     first = _against(plan, there[0]) if there else None
@@ -37,10 +37,10 @@ def toolset_for(there: Sequence[str], plan: BuildPlan) -> str | None:
 
 def default_toolset(session: LiveSession, host: Host) -> str | None:
     """The version that a build has where none is asked for; ``None`` where it is not known."""
-    return next(iter(toolsets(session, host)), None)
+    return next(iter(list_host_toolsets(session, host)), None)
 
 
-def toolsets(session: LiveSession, host: Host) -> list[str]:
+def list_host_toolsets(session: LiveSession, host: Host) -> list[str]:
     """What the host says of it, the default first; nothing where that is no version."""
     if not (host.capabilities.windows and host.capabilities.msvc):
         return []
@@ -52,5 +52,7 @@ def toolsets(session: LiveSession, host: Host) -> list[str]:
 def _against(plan: BuildPlan, version: str) -> Rule | None:
     """The first rule that refuses it."""
     facts = {"msvc": version, "cuda": plan.target.cuda, "torch": plan.target.torch}
-    found = broken(load_compat().rules, {name: text for name, text in facts.items() if text})
+    found = applicable_rules(
+        load_compat().rules, {name: text for name, text in facts.items() if text}
+    )
     return next((r for r in found if "msvc" in r.when and r.level == "error"), None)

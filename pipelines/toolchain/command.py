@@ -6,16 +6,16 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from pipelines.core.console import bars, console, say
+from pipelines.core.console import console, say, transfer_progress
 from pipelines.core.errors import LockError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.core.paths import CHECKOUT
 from pipelines.core.tables import print_columns
-from pipelines.toolchain.generate import differences, generate, lock_text, write_lock
+from pipelines.toolchain.generate import describe_lock_changes, generate_lock, lock_text, write_lock
 from pipelines.toolchain.intent import INTENT_FILE, load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock, own_lock
-from pipelines.toolchain.pinning import Pinned, complete
-from pipelines.toolchain.sync import stage, sync
+from pipelines.toolchain.pinning import Pinned, pin_unpinned_tools
+from pipelines.toolchain.sync import stage_wheels, sync_pinned_files
 from pipelines.toolchain.toolkits import add_toolkit
 
 _NO_CHECKOUT = "images/ and ansible/ are only in the repository, and this is the installed package"
@@ -35,21 +35,21 @@ def run_complete(only: str | None = None) -> None:
         _complete_own(intent, mine, names)
         return
     lock = load_lock(LOCK_FILE)
-    made = generate(load_intent(INTENT_FILE), lock, load_bases(INTENT_FILE))
-    if changes := differences(lock, made):
+    made = generate_lock(load_intent(INTENT_FILE), lock, load_bases(INTENT_FILE))
+    if changes := describe_lock_changes(lock, made):
         say(f"toolchain.lock.yaml: {changes}")
     if stale := LOCK_FILE.read_text("utf-8") != lock_text(made):
         write_lock(made, LOCK_FILE)
     pinned: list[Pinned] = []
     try:
         if made.unpinned:
-            with bars() as show:
-                pinned = complete(LOCK_FILE, names, show)
+            with transfer_progress() as show:
+                pinned = pin_unpinned_tools(LOCK_FILE, names, show)
             if pinned:
                 _print_pinned_tools(pinned)
     finally:
         if CHECKOUT is not None and (stale or made.unpinned):
-            sync(load_lock(LOCK_FILE), CHECKOUT)
+            sync_pinned_files(load_lock(LOCK_FILE), CHECKOUT)
     if made.unpinned:
         say(f"{len(pinned)} pinned: read the change to toolchain.lock.yaml before it is committed")
     else:
@@ -59,14 +59,14 @@ def run_complete(only: str | None = None) -> None:
 def _complete_own(intent: Path, path: Path, names: list[str] | None) -> None:
     """The same for a repository's own; it adds to what is built in, and replaces nothing."""
     known = load_lock(path) if path.is_file() else ToolchainLock(version=1, tools={})
-    made = generate(load_intent(intent), known)
+    made = generate_lock(load_intent(intent), known)
     if not path.is_file():
         path.touch()
     if path.read_text("utf-8") != lock_text(made):
         write_lock(made, path)
     if made.unpinned:
-        with bars() as show:
-            pinned = complete(path, names, show)
+        with transfer_progress() as show:
+            pinned = pin_unpinned_tools(path, names, show)
         _print_pinned_tools(pinned)
     load_lock()  # with what is built in: what speaks against it is said now
     say(f"{path}: {len(made.tools)} tools; read what has changed before it is committed")
@@ -99,7 +99,7 @@ def run_sync(*, check: bool) -> None:
         _refuse_stale(lock)
     if CHECKOUT is None:
         raise LockError(_NO_CHECKOUT, hint="Type it in a checkout.")
-    differ = [str(path) for path in sync(lock, CHECKOUT, check=check)]
+    differ = [str(path) for path in sync_pinned_files(lock, CHECKOUT, check=check)]
     if check and differ:
         raise LockError(
             f"not what toolchain.lock.yaml says: {', '.join(differ)}",
@@ -112,17 +112,17 @@ def run_sync(*, check: bool) -> None:
 
 def run_stage(directory: Path) -> None:
     """Put the wheels that image and playbook install into ``directory``."""
-    with bars() as show:
-        staged = stage(Cache(load_lock(LOCK_FILE)), directory, show)
+    with transfer_progress() as show:
+        staged = stage_wheels(Cache(load_lock(LOCK_FILE)), directory, show)
     say("\n".join(str(path) for path in staged))
 
 
 def _refuse_stale(lock: ToolchainLock) -> None:
-    made = generate(load_intent(INTENT_FILE), lock, load_bases(INTENT_FILE))
+    made = generate_lock(load_intent(INTENT_FILE), lock, load_bases(INTENT_FILE))
     if LOCK_FILE.read_text("utf-8") != lock_text(made):
         raise LockError(
             "toolchain.lock.yaml is not what toolchain.yaml gives: "
-            + (differences(lock, made) or "it was edited by hand"),
+            + (describe_lock_changes(lock, made) or "it was edited by hand"),
             hint="Type: invoke lock",
         )
 
@@ -134,7 +134,7 @@ def _print_pinned_tools(pinned: list[Pinned]) -> None:
             "version": row.version,
             "MiB": f"{row.size / (1 << 20):.1f}",
             "sha256": row.sha256[:16],
-            "from": escape(safe(row.place, 200)),
+            "from": escape(safe_text(row.place, 200)),
         }
         for row in pinned
     ]

@@ -1,8 +1,8 @@
 """``compile_cache`` of ``pipeline.yaml``, where compiled units are kept; what a host gets of it.
 
 Secrets never stand in what is written down: not in ``pipeline.yaml``, not in a job's ``spec.json``
-and not in a run's record. :func:`secrets` takes them from the controller's environment; they travel
-with the call that starts a job and reach nothing but sccache's server there.
+and not in a run's record. :func:`sccache_secrets` takes them from the controller's environment;
+they travel with the call that starts a job and reach nothing but sccache's server there.
 Variables: https://github.com/mozilla/sccache/blob/main/docs/Configuration.md
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import secret
+from pipelines.core.hosttext import remember_secret
 from pipelines.core.model import Model
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def disk_gib(cache: CompileCache) -> int:
     return (cache if isinstance(cache, DiskCache) else DiskCache()).size_gib
 
 
-def environment(cache: CompileCache, directory: str) -> dict[str, str]:
+def sccache_environment(cache: CompileCache, directory: str) -> dict[str, str]:
     """What sccache reads, without secrets; ``directory`` is the host's, for the local cache.
 
     The local cache is described as well where another one is used: builds fall back to it.
@@ -167,7 +167,9 @@ def _remote(cache: CompileCache) -> dict[str, str]:
     return {key: value for key, value in made.items() if value}
 
 
-def secrets(cache: CompileCache, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def sccache_secrets(
+    cache: CompileCache, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """The variables to hand to sccache's server on the host, each remembered as a secret.
 
     Raises :class:`ConfigError` when one that the cache cannot do without is not set.
@@ -187,7 +189,7 @@ def secrets(cache: CompileCache, environ: Mapping[str, str] | None = None) -> di
             hint="Set both; or neither, and the host's own AWS profile or role is used.",
         )
     for value in passed.values():
-        secret(value)
+        remember_secret(value)
     return passed
 
 
@@ -214,7 +216,7 @@ def host_spec(
         "kind": cache.kind,
         "executable": executable,
         "directory": directory,
-        "environment": environment(cache, directory),
+        "environment": sccache_environment(cache, directory),
         "remote": sorted(_remote(cache)),
         "nvcc": nvcc,
         "place": place,

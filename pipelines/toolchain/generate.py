@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from pipelines.core.errors import LockError, StorageError
 from pipelines.core.files import write_atomic
-from pipelines.core.model import explain
+from pipelines.core.model import format_validation_error
 from pipelines.toolchain.intent import INTENT_FILE
 from pipelines.toolchain.lock import Tool, ToolchainLock
 from pipelines.toolchain.sources import BaseImage
@@ -33,7 +33,7 @@ _TOOL = (
 _SOURCE = ("pypi", "apt", "url", "file", "sha256", "size")
 
 
-def generate(
+def generate_lock(
     wanted: Mapping[str, Tool],
     lock: ToolchainLock,
     images: Mapping[str, BaseImage] | None = None,
@@ -68,25 +68,25 @@ def generate(
                 hint="One of them is wrong: the file is not the one that was pinned. If it was "
                 "published again, it needs another version or another name.",
             )
-        tools[id_] = pinned(tool, **known)
+        tools[id_] = pin_tool_sources(tool, **known)
     unpinned = tuple(id_ for id_, tool in tools.items() if not tool.pinned)
     try:
         bases = lock.images if images is None else dict(sorted(images.items()))
         return ToolchainLock(version=1, unpinned=unpinned, images=bases, tools=tools)
     except ValidationError as error:
         raise LockError(
-            explain(INTENT_FILE, error, ToolchainLock), hint="Correct it there."
+            format_validation_error(INTENT_FILE, error, ToolchainLock), hint="Correct it there."
         ) from None
 
 
-def pinned(tool: Tool, **pins: Any) -> Tool:
+def pin_tool_sources(tool: Tool, **pins: Any) -> Tool:
     """``tool`` with this sha256 and size in each of its sources."""
     return tool.model_copy(
         update={"sources": tuple(source.model_copy(update=pins) for source in tool.sources)}
     )
 
 
-def differences(old: ToolchainLock, new: ToolchainLock) -> str:
+def describe_lock_changes(old: ToolchainLock, new: ToolchainLock) -> str:
     """Which entries came, went and changed, in words; empty when they are the same."""
     before = {**old.tools, **{f"image {name}": one for name, one in old.images.items()}}
     after = {**new.tools, **{f"image {name}": one for name, one in new.images.items()}}

@@ -65,7 +65,7 @@ class IndexPageError(Exception):
 def read_index(url: str, *, insecure: bool = False) -> IndexPage:
     """Read one page; raises :class:`IndexPageError`. ``insecure`` allows an address without TLS."""
     allowed = ("",) if insecure else sources.SECURE
-    body, answer = fetched(url, {"Accept": _ACCEPT}, allowed)
+    body, answer = fetch_limited_response(url, {"Accept": _ACCEPT}, allowed)
     kind, _, rest = answer.headers.get("Content-Type", "text/html").partition(";")
     charset = rest.partition("charset=")[2].strip(' "')
     try:
@@ -89,7 +89,7 @@ def read_project(index: str, project: str, *, insecure: bool = False) -> IndexPa
         raise
 
 
-def fetched(
+def fetch_limited_response(
     url: str, headers: dict[str, str], allowed: tuple[str, ...]
 ) -> tuple[bytes, requests.Response]:
     """The bytes of an answer, and its headers; ``allowed`` as in :func:`sources.answered`."""
@@ -97,10 +97,10 @@ def fetched(
 
     body = bytearray()
     try:
-        with sources.answered(url, headers, allowed) as answer:
+        with sources.open_response(url, headers, allowed) as answer:
             if not answer.ok:
                 raise IndexPageError(f"HTTP status {answer.status_code}", answer.status_code)
-            for chunk in sources.pieces(answer):
+            for chunk in sources.iter_response_body(answer):
                 body += chunk
                 if len(body) > _LARGEST:
                     raise IndexPageError(f"it has more than {_LARGEST >> 20} MiB")

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from pipelines.core.errors import LockError
-from pipelines.core.model import Model, explain
+from pipelines.core.model import Model, format_validation_error
 from pipelines.core.versions import python_tags
 from pipelines.core.yamlfile import read_yaml
 from pipelines.toolchain.lock import Tool
@@ -197,7 +197,7 @@ def _read_intent(path: Path) -> Intent:
     try:
         return Intent.model_validate(read_yaml(path, LockError, _HINT))
     except ValidationError as error:
-        raise LockError(explain(path, error, Intent), hint=_HINT) from None
+        raise LockError(format_validation_error(path, error, Intent), hint=_HINT) from None
 
 
 def _expand_tool_row(path: Path, key: str, name: str, row: Row) -> list[tuple[str, Tool]]:

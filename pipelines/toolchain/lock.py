@@ -27,15 +27,15 @@ from pydantic import (
 
 from pipelines.core import plugins, units
 from pipelines.core.errors import LockError, StorageError
-from pipelines.core.files import own_part, whole
-from pipelines.core.model import Model, PythonVersion, explain
+from pipelines.core.files import atomic_output, own_part
+from pipelines.core.model import Model, PythonVersion, format_validation_error
 from pipelines.core.paths import default_cache
 from pipelines.core.target import Target
 from pipelines.core.versions import Release
 from pipelines.core.yamlfile import read_yaml
 from pipelines.remote.files import replace
 from pipelines.toolchain import sources, variants
-from pipelines.toolchain.obtaining import FetchProgress, obtain
+from pipelines.toolchain.obtaining import FetchProgress, download_from_sources
 from pipelines.toolchain.sources import BaseImage, Source
 
 _log = logging.getLogger(__name__)
@@ -120,7 +120,7 @@ class ToolchainLock(Model):
     def _one_entry_a_cell(self) -> Self:
         seen: dict[tuple[str | None, ...], str] = {}
         for id_, tool in self.tools.items():
-            first = seen.setdefault((tool.name, *variants.axes_of(tool)), id_)
+            first = seen.setdefault((tool.name, *variants.axis_values(tool)), id_)
             if first != id_:
                 raise ValueError(f"tools.{first} and {id_} are the same tool for the same cell")
         return self
@@ -185,7 +185,7 @@ class ToolchainLock(Model):
     def not_pinned(self, names: Iterable[str]) -> LockError:
         """The error for entries without a pin: all of them, and the command that pins them."""
         tools = {name: self.tools[name] for name in names}
-        sizes = (f" ({units.size(t.size)})" if t.size else "" for t in tools.values())
+        sizes = (f" ({units.format_size(t.size)})" if t.size else "" for t in tools.values())
         listed = (
             f"{n} {t.version}{size}" for (n, t), size in zip(tools.items(), sizes, strict=True)
         )
@@ -210,7 +210,7 @@ class ToolchainLock(Model):
 
 def own_lock() -> Path:
     """The lock of the user's repository, next to its ``toolchain.yaml``."""
-    return plugins.own().path / LOCK_FILE.name
+    return plugins.repository_plugins().path / LOCK_FILE.name
 
 
 def load_lock(path: Path | None = None) -> ToolchainLock:
@@ -228,11 +228,11 @@ def load_lock(path: Path | None = None) -> ToolchainLock:
 
 
 def _joined(shipped: ToolchainLock, mine: ToolchainLock, path: Path) -> ToolchainLock:
-    cells = {(tool.name, *variants.axes_of(tool)) for tool in mine.tools.values()}
+    cells = {(tool.name, *variants.axis_values(tool)) for tool in mine.tools.values()}
     kept = {
         id_: tool
         for id_, tool in shipped.tools.items()
-        if id_ not in mine.tools and (tool.name, *variants.axes_of(tool)) not in cells
+        if id_ not in mine.tools and (tool.name, *variants.axis_values(tool)) not in cells
     }
     tools = kept | mine.tools
     unpinned = tuple(id_ for id_, tool in tools.items() if not tool.pinned)
@@ -240,7 +240,8 @@ def _joined(shipped: ToolchainLock, mine: ToolchainLock, path: Path) -> Toolchai
         return ToolchainLock(version=1, unpinned=unpinned, images=shipped.images, tools=tools)
     except ValidationError as error:
         raise LockError(
-            explain(path, error, ToolchainLock), hint="Correct the toolchain.yaml next to it."
+            format_validation_error(path, error, ToolchainLock),
+            hint="Correct the toolchain.yaml next to it.",
         ) from None
 
 
@@ -258,7 +259,7 @@ def _parse_toolchain_lock(path: Path, _state: tuple[int, ...] = ()) -> Toolchain
         return ToolchainLock.model_validate(read_yaml(path, LockError, "Restore it from git."))
     except ValidationError as error:
         raise LockError(
-            explain(path, error, ToolchainLock),
+            format_validation_error(path, error, ToolchainLock),
             hint="It is generated: restore it from git, then type: invoke lock",
         ) from None
 
@@ -298,7 +299,10 @@ class Cache:
         """Whether :meth:`kept` needs no network for it."""
         places = [self.place(file, sha256)]
         places += [self.wheelhouse / file] if self.wheelhouse else []
-        return any(path.is_file() and not sources.damage(path, sha256, size) for path in places)
+        return any(
+            path.is_file() and not sources.describe_pin_mismatch(path, sha256, size)
+            for path in places
+        )
 
     def size(self, name: str) -> int:
         """Bytes of a tool's file: as pinned, or as it is in the cache; 0 when neither is known."""
@@ -308,20 +312,24 @@ class Cache:
     def sizes(self, names: Iterable[str]) -> str:
         """The size of the files of ``names`` together, for people."""
         every = [self.size(name) for name in names]
-        unknown, known = every.count(0), units.size(sum(every))
+        unknown, known = every.count(0), units.format_size(sum(every))
         return f"{known} and {unknown} of unknown size" if unknown else known
 
     def damaged(self, names: Iterable[str]) -> dict[Path, str]:
         """The files of ``names`` in the cache that are not what was pinned, and why."""
         tools = {self.path(name): self.lock.tool(name) for name in names}
-        found = {p: sources.damage(p, t.sha256, t.size) for p, t in tools.items() if p.is_file()}
+        found = {
+            p: sources.describe_pin_mismatch(p, t.sha256, t.size)
+            for p, t in tools.items()
+            if p.is_file()
+        }
         return {path: why for path, why in found.items() if why}
 
     def has(self, path: Path, sha256: str, size: int | None = None) -> bool:
         """Whether a file of the cache has the pinned content; prints a message if damaged."""
         if not path.is_file():
             return False
-        if why := sources.damage(path, sha256, size):
+        if why := sources.describe_pin_mismatch(path, sha256, size):
             from pipelines.core.console import say  # not for the service of a sandbox
 
             say(f"{path} on this machine is damaged: {why}", style="yellow")
@@ -355,7 +363,7 @@ class Cache:
         path = self.place(tool.file, tool.sha256)
 
         def keep(part: Path, source: Source) -> None:
-            sources.verify(part, source)
+            sources.verify_source_file(part, source)
             replace(part, path)
 
         if self.has(path, tool.sha256, tool.size):
@@ -372,16 +380,18 @@ class Cache:
                 "here, and name it with --wheelhouse.",
             )
         else:
-            obtain(name, tool.version, tool.sources, own_part(path), keep=keep, progress=progress)
+            download_from_sources(
+                name, tool.version, tool.sources, own_part(path), keep=keep, progress=progress
+            )
         return path
 
 
 def _copy_from_wheelhouse(here: Path, path: Path, tool: Tool) -> None:
     """Copy a tool's file from the wheelhouse to ``path``, if it is the pinned one."""
     try:
-        with whole(path, own_part(path)) as part:
+        with atomic_output(path, own_part(path)) as part:
             shutil.copyfile(here, part)
-            sources.verify(part, tool.sources[0])
+            sources.verify_source_file(part, tool.sources[0])
     except LockError as error:
         raise LockError(
             f"{here}: {error.message}", hint="Replace it: invoke wheelhouse fetches it."

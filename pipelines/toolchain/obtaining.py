@@ -14,9 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.core.errors import LockError, StorageError
-from pipelines.core.files import DISK_ERRNOS, hint
-from pipelines.core.logs import timed
-from pipelines.toolchain.sources import LIMIT, SECURE, Source, Step, answered, index_url, pieces
+from pipelines.core.files import DISK_ERRNOS, disk_error_hint
+from pipelines.core.logs import log_duration
+from pipelines.toolchain.sources import (
+    LIMIT,
+    SECURE,
+    Source,
+    Step,
+    index_url,
+    iter_response_body,
+    open_response,
+)
 
 if TYPE_CHECKING:
     import requests
@@ -27,7 +35,7 @@ _log = logging.getLogger(__name__)
 FetchProgress = Callable[[str, int, int], None]
 
 
-def obtain(
+def download_from_sources(
     name: str,
     version: str,
     sources: Sequence[Source],
@@ -48,15 +56,17 @@ def obtain(
     for source in sources:
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            with timed(_log, logging.INFO, "%s: fetch %s", name, source.file):
-                download(source, part, lambda done, total: progress and progress(name, done, total))
+            with log_duration(_log, logging.INFO, "%s: fetch %s", name, source.file):
+                download_source(
+                    source, part, lambda done, total: progress and progress(name, done, total)
+                )
             keep(part, source)
         except OSError as error:
             if error.errno is not None and error.errno in DISK_ERRNOS:
                 space = f"{source.size >> 20} MiB" if source.size else "space"
                 raise StorageError(
                     f"cannot keep {source.file} in {part.parent}: {error.strerror}",
-                    hint=f"{hint(error, space)}, or point XDG_CACHE_HOME elsewhere.",
+                    hint=f"{disk_error_hint(error, space)}, or point XDG_CACHE_HOME elsewhere.",
                 ) from error
             failures.append(f"{source.place}: {error}")
         except LockError as error:
@@ -65,9 +75,9 @@ def obtain(
         else:
             return
         finally:
-            if not (resume and part.is_file() and tag_of(part).is_file()):
+            if not (resume and part.is_file() and etag_path(part).is_file()):
                 part.unlink(missing_ok=True)
-                tag_of(part).unlink(missing_ok=True)
+                etag_path(part).unlink(missing_ok=True)
     raise LockError(
         f"{name} {version} could not be fetched:\n  " + "\n  ".join(failures),
         hint="Check the network and the package index; a wrong sha256 means that the file "
@@ -75,7 +85,7 @@ def obtain(
     )
 
 
-def download(source: Source, target: Path, step: Step) -> None:
+def download_source(source: Source, target: Path, step: Step) -> None:
     """Write ``source`` to ``target``; ``OSError`` or :class:`LockError` says why not.
 
     At most the pinned size is written, :data:`LIMIT` when there is none. What ``target`` has of an
@@ -91,7 +101,7 @@ def download(source: Source, target: Path, step: Step) -> None:
         _http(source.url, target, source.size, step)
 
 
-def tag_of(target: Path) -> Path:
+def etag_path(target: Path) -> Path:
     """Where it is noted which file on the server the beginning in ``target`` is of."""
     return target.with_name(f"{target.name}.etag")
 
@@ -99,13 +109,13 @@ def tag_of(target: Path) -> Path:
 def _http(url: str, target: Path, size: int | None, step: Step) -> None:
     import requests
 
-    note = tag_of(target)
+    note = etag_path(target)
     # As it is on the server: what was compressed on the way would be counted differently.
     headers = {"Accept-Encoding": "identity"}
     done = target.stat().st_size if target.is_file() and note.is_file() else 0
     if done:  # https://www.rfc-editor.org/rfc/rfc9110#name-if-range
         headers |= {"Range": f"bytes={done}-", "If-Range": note.read_text("utf-8")}
-    with answered(url, headers, SECURE if url.startswith("https://") else ("",)) as response:
+    with open_response(url, headers, SECURE if url.startswith("https://") else ("",)) as response:
         if response.status_code == requests.codes.requested_range_not_satisfiable:
             target.unlink()  # it is whole, or more than that
         response.raise_for_status()
@@ -121,7 +131,7 @@ def _http(url: str, target: Path, size: int | None, step: Step) -> None:
                 note.write_text(tag, "utf-8")
             else:
                 note.unlink(missing_ok=True)
-            for chunk in pieces(response):
+            for chunk in iter_response_body(response):
                 done += len(chunk)
                 if done > limit:
                     what = f"the pinned {size} bytes" if size else f"{limit >> 30} GiB"

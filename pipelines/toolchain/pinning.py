@@ -17,11 +17,11 @@ from pathlib import Path
 from pipelines.core.console import say
 from pipelines.core.errors import LockError
 from pipelines.core.files import own_part, sha256_of
-from pipelines.core.units import counted
+from pipelines.core.units import pluralize
 from pipelines.remote.files import replace
-from pipelines.toolchain.generate import pinned, write_lock
+from pipelines.toolchain.generate import pin_tool_sources, write_lock
 from pipelines.toolchain.lock import LOCK_FILE, Cache, Tool, load_lock
-from pipelines.toolchain.obtaining import FetchProgress, obtain
+from pipelines.toolchain.obtaining import FetchProgress, download_from_sources
 from pipelines.toolchain.sources import Source
 
 
@@ -38,7 +38,7 @@ class Pinned:
     """Where the file came from."""
 
 
-def complete(
+def pin_unpinned_tools(
     path: Path = LOCK_FILE,
     names: Iterable[str] | None = None,
     progress: FetchProgress | None = None,
@@ -61,7 +61,7 @@ def complete(
     done: list[Pinned] = []
     failures: list[str] = []
     if wanted:
-        say(f"{counted(len(wanted), 'file')} to fetch, {cache.sizes(wanted)}")
+        say(f"{pluralize(len(wanted), 'file')} to fetch, {cache.sizes(wanted)}")
     for number, name in enumerate(wanted, 1):
         try:
             label = f"{number}/{len(wanted)} {name}"
@@ -108,7 +108,7 @@ def _pin_tool(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned
     with contextlib.suppress(OSError):
         left.rename(mine)
     try:
-        obtain(
+        download_from_sources(
             name,
             tool.version,
             tool.sources,
@@ -144,7 +144,7 @@ def _record_pin(path: Path, found: Pinned) -> None:
     lock = load_lock(path)
     if found.tool not in lock.unpinned:
         raise LockError(f"{found.tool} was pinned or removed by another process meanwhile")
-    tool = pinned(lock.tools[found.tool], sha256=found.sha256, size=found.size)
+    tool = pin_tool_sources(lock.tools[found.tool], sha256=found.sha256, size=found.size)
     unpinned = tuple(name for name in lock.unpinned if name != found.tool)
     tools = lock.tools | {found.tool: tool}
     write_lock(lock.model_copy(update={"unpinned": unpinned, "tools": tools}), path)

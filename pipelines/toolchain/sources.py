@@ -16,8 +16,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.core.errors import LockError
-from pipelines.core.files import own_part, sha256_of, whole
-from pipelines.core.hosttext import secret
+from pipelines.core.files import atomic_output, own_part, sha256_of
+from pipelines.core.hosttext import remember_secret
 from pipelines.core.model import FileName, Model
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Source(Model):
 
 
 @contextmanager
-def answered(
+def open_response(
     url: str, headers: Mapping[str, str], allowed: tuple[str, ...] = SECURE
 ) -> Iterator[requests.Response]:
     """The streamed answer; it and each redirect, before that is followed, begins as ``allowed``.
@@ -87,18 +87,18 @@ def answered(
 
     def checked(answer: requests.Response, **_: Any) -> None:
         target = urljoin(answer.url, client.get_redirect_target(answer) or "")
-        secret(urlsplit(target).query)  # often a signature
+        remember_secret(urlsplit(target).query)  # often a signature
         if not target.startswith(allowed):
             where = "an address without TLS" if allowed == SECURE else "another host"
             raise RedirectError(f"it redirects to {where}")
 
-    secret(urlsplit(url).query)
+    remember_secret(urlsplit(url).query)
     options: dict[str, Any] = {"stream": True, "timeout": _TIMEOUT, "hooks": {"response": checked}}
-    with session() as client, client.get(url, headers=headers, **options) as answer:
+    with system_trust_session() as client, client.get(url, headers=headers, **options) as answer:
         yield answer
 
 
-def pieces(answer: requests.Response) -> Iterator[bytes]:
+def iter_response_body(answer: requests.Response) -> Iterator[bytes]:
     """The body of a streamed answer as it comes, without what it was packed in.
 
     Raises ``requests.RequestException`` where it breaks off, and where it drips: a timeout is of
@@ -123,7 +123,7 @@ def pieces(answer: requests.Response) -> Iterator[bytes]:
         yield piece
 
 
-def session() -> requests.Session:
+def system_trust_session() -> requests.Session:
     """A session that trusts what this machine trusts: requests alone knows no company's CA."""
     import requests  # 0.1 s, and only needed for what is not in the cache
     import truststore
@@ -159,7 +159,7 @@ def index_url() -> str:
     own = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
     credential = urlsplit(own or "").password or urlsplit(own or "").username or ""
     for value in (credential, unquote(credential)):
-        secret(value)
+        remember_secret(value)
     return own or f"{_PYPI}/simple/"
 
 
@@ -204,7 +204,7 @@ def sha256_once(path: Path) -> str:
     settled = all(abs(now - moment) > _TICK for moment in state[1:3])
     if settled and _file_fingerprint(path) == state:
         # a cache that cannot be written is only slower
-        with contextlib.suppress(OSError), whole(note, own_part(note)) as part:
+        with contextlib.suppress(OSError), atomic_output(note, own_part(note)) as part:
             part.write_text(json.dumps({"sha256": found, "state": state}), "utf-8")
     return found
 
@@ -215,7 +215,7 @@ def _file_fingerprint(path: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
 
 
-def damage(path: Path, sha256: str, size: int | None = None) -> str:
+def describe_pin_mismatch(path: Path, sha256: str, size: int | None = None) -> str:
     """In what a file that is kept differs from what was pinned; empty when it does not."""
     try:
         here = path.stat().st_size
@@ -227,7 +227,7 @@ def damage(path: Path, sha256: str, size: int | None = None) -> str:
     return "" if found == sha256 else f"it has sha256 {found}, pinned is {sha256}"
 
 
-def verify(path: Path, source: Source) -> None:
+def verify_source_file(path: Path, source: Source) -> None:
     """Raise :class:`LockError` unless ``path`` has the sha256 of ``source``, and its size if known.
 
     A source without a sha256 is an error, too: nothing was pinned.

@@ -15,11 +15,11 @@ from typing import Any
 import yaml
 
 from pipelines.core.errors import LockError
-from pipelines.core.files import own_part, whole, write_atomic
+from pipelines.core.files import atomic_output, own_part, write_atomic
 from pipelines.core.versions import free_threaded, python_order
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.obtaining import FetchProgress
-from pipelines.toolchain.sources import verify
+from pipelines.toolchain.sources import verify_source_file
 
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")
@@ -39,7 +39,7 @@ _HEADER = """\
 """
 
 
-def render(lock: ToolchainLock, root: Path) -> dict[Path, str]:
+def render_pinned_files(lock: ToolchainLock, root: Path) -> dict[Path, str]:
     """The generated files: path below ``root``, a checkout, to whole text.
 
     The hand-written rest of the Dockerfile is read from ``root``. Raises :class:`LockError` when
@@ -49,10 +49,10 @@ def render(lock: ToolchainLock, root: Path) -> dict[Path, str]:
     return {DOCKERFILE: _dockerfile(pins, root / DOCKERFILE), VARIABLES: _playbook_variables(pins)}
 
 
-def sync(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
+def sync_pinned_files(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
     """Bring the generated files up to date; the ones that differed, written unless ``check``."""
     differ = []
-    for path, text in render(lock, root).items():
+    for path, text in render_pinned_files(lock, root).items():
         target = root / path
         if target.is_file() and target.read_text("utf-8") == text:
             continue
@@ -62,7 +62,9 @@ def sync(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
     return differ
 
 
-def stage(cache: Cache, directory: Path, progress: FetchProgress | None = None) -> list[Path]:
+def stage_wheels(
+    cache: Cache, directory: Path, progress: FetchProgress | None = None
+) -> list[Path]:
     """Put the pinned :data:`WHEELS` into ``directory``, where image and playbook look for them.
 
     What is there already and right is kept. Raises :class:`LockError` for a wheel that is not
@@ -73,7 +75,7 @@ def stage(cache: Cache, directory: Path, progress: FetchProgress | None = None) 
         tool = cache.lock.tool(name)
         target = directory / tool.file
         if not _matches_pin(target, tool):
-            with whole(target, own_part(target)) as part:
+            with atomic_output(target, own_part(target)) as part:
                 shutil.copyfile(cache.fetch(name, progress), part)
         staged.append(target)
     return staged
@@ -81,7 +83,7 @@ def stage(cache: Cache, directory: Path, progress: FetchProgress | None = None) 
 
 def _matches_pin(path: Path, tool: Tool) -> bool:
     try:
-        verify(path, tool.sources[0])
+        verify_source_file(path, tool.sources[0])
     except (OSError, LockError):
         return False
     return True

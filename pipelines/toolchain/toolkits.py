@@ -15,7 +15,7 @@ from pipelines.core.errors import LockError
 from pipelines.core.files import write_atomic
 from pipelines.toolchain.intent import TOOLKIT
 from pipelines.toolchain.lock import ToolchainLock
-from pipelines.toolchain.sources import session
+from pipelines.toolchain.sources import system_trust_session
 
 REDIST = "https://developer.download.nvidia.com/compute/cuda/redist"
 _TIMEOUT = (15, 60)
@@ -61,7 +61,7 @@ def _fetch_cuda_manifest(cuda: str) -> tuple[str, dict[str, Any]]:
     import requests
 
     try:
-        with session() as client:
+        with system_trust_session() as client:
             for release in (f"{cuda}.{patch}" for patch in range(9, -1, -1)):
                 answer = client.get(f"{REDIST}/redistrib_{release}.json", timeout=_TIMEOUT)
                 if answer.status_code != requests.codes.not_found:

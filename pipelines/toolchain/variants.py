@@ -15,7 +15,7 @@ from typing import Protocol
 
 from pipelines.core import plugins
 from pipelines.core.errors import LockError
-from pipelines.core.paths import CHECKOUT, home
+from pipelines.core.paths import CHECKOUT, project_dir
 from pipelines.core.target import Target
 from pipelines.core.versions import free_threaded, python_release
 
@@ -56,15 +56,15 @@ class Entry(Protocol):
         ...
 
 
-def axes_of(entry: Entry | Target) -> tuple[str | None, ...]:
+def axis_values(entry: Entry | Target) -> tuple[str | None, ...]:
     """What ``entry`` is for, or what a target has, in the order of :data:`AXES`."""
     return tuple(getattr(entry, axis) or None for axis in AXES)
 
 
 def wanted_file() -> str:
     """Where a tool is added: the file of the user's repository, or in a checkout the built-in."""
-    own = plugins.own().path / "toolchain.yaml"
-    built_in = home() == CHECKOUT and not own.is_file()
+    own = plugins.repository_plugins().path / "toolchain.yaml"
+    built_in = project_dir() == CHECKOUT and not own.is_file()
     return "pipelines/toolchain/toolchain.yaml" if built_in else f"{plugins.FOLDER}/{own.name}"
 
 
@@ -94,8 +94,8 @@ class Names:
 
         Raises :class:`LockError` when there is none, with the nearest that there are.
         """
-        named = {id_: axes_of(self.entries[id_]) for id_ in self.ids.get(name, ())}
-        asked = axes_of(target)
+        named = {id_: axis_values(self.entries[id_]) for id_ in self.ids.get(name, ())}
+        asked = axis_values(target)
         fitting = [
             id_
             for id_, axes in named.items()
@@ -159,6 +159,6 @@ def _release_ordinal(release: str | None) -> int:
     return 2 * (int(major) * 100 + int(minor or 0)) + free_threaded(release or "")
 
 
-def wheel_name(file: str) -> str:
+def distribution_name(file: str) -> str:
     """The distribution a wheel's file name stands for, normalised (PEP 503)."""
     return re.sub(r"[-_.]+", "-", file.split("-", 1)[0]).lower()

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from pipelines.core.console import say
 from pipelines.core.errors import LockError, SetupError
 from pipelines.core.extras import DISTRIBUTION, EXTRAS, find_missing
-from pipelines.core.files import disk_errors, sha256_of, whole
+from pipelines.core.files import atomic_output, disk_errors, sha256_of
 from pipelines.core.paths import CHECKOUT
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.obtaining import FetchProgress
@@ -30,15 +30,17 @@ def gather_files(
     """Copy the pinned files of ``tools`` into ``folder``; how many were not there yet."""
     names = list(dict.fromkeys(tools))
     cache.fetch_all(names, progress)
-    return sum(put(cache.fetch(name), cache.lock.tool(name).sha256, folder) for name in names)
+    return sum(
+        copy_if_changed(cache.fetch(name), cache.lock.tool(name).sha256, folder) for name in names
+    )
 
 
-def put(source: Path, sha256: str, folder: Path) -> bool:
+def copy_if_changed(source: Path, sha256: str, folder: Path) -> bool:
     """Copy a file unless the very same is there; whether it was copied."""
     target = folder / source.name
     if target.is_file() and sha256_of(target) == sha256:
         return False
-    with disk_errors(folder), whole(target) as part:
+    with disk_errors(folder), atomic_output(target) as part:
         shutil.copyfile(source, part)
     return True
 
@@ -59,17 +61,17 @@ def gather_controller(folder: Path, python: str | None = None) -> int:
         ) from None
     before = set(folder.glob("*.whl"))
     if CHECKOUT is None:
-        download("the installed versions", [*installed_requirements()], folder, python)
+        download_wheels("the installed versions", [*installed_requirements()], folder, python)
     else:
         for name in _REQUIREMENTS:
             locked = ["--require-hashes", "--requirement", str(CHECKOUT / name)]
-            download(name, locked, folder, python)
+            download_wheels(name, locked, folder, python)
     fresh = len(set(folder.glob("*.whl")) - before)
     say(f"{fresh} wheels of the pipeline itself")
     return fresh
 
 
-def download(what: str, wanted: list[str], folder: Path, python: str | None) -> None:
+def download_wheels(what: str, wanted: list[str], folder: Path, python: str | None) -> None:
     """The wheels of ``wanted``, words for pip, into ``folder``; for Linux with ``python`` or this.
 
     Raises :class:`LockError` with what pip said last.

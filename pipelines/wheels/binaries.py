@@ -10,16 +10,22 @@ from packaging.utils import canonicalize_name
 
 from pipelines.core import units
 from pipelines.core.finding import Level
-from pipelines.core.units import few
+from pipelines.core.units import join_first
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.checking import Installation, Order, Result, check, unless
+from pipelines.wheels.checking import Installation, Order, Result, level_if_wrong, wheel_check
 from pipelines.wheels.imports import Exports, look_up, own_exports
-from pipelines.wheels.libraries import absent, brought, hint_for, is_torch_dll, providers
+from pipelines.wheels.libraries import (
+    hint_for,
+    is_library_provided,
+    is_torch_dll,
+    library_providers,
+    missing_dlls,
+)
 from pipelines.wheels.metadata import Depth, WheelFacts
-from pipelines.wheels.packaging import required_by, requirements
+from pipelines.wheels.packaging import required_by, wheel_requirements
 from pipelines.wheels.pe import MACHINES, PeFacts, machine_name
-from pipelines.wheels.pythonabi import incompatibility, python_of
-from pipelines.wheels.toolkit import newest
+from pipelines.wheels.pythonabi import module_incompatibility, tag_python_version
+from pipelines.wheels.toolkit import newest_cuda_version
 
 _LONGEST = 120  # characters of a name
 #: A personal home directory, not one of CI machines or shared accounts.
@@ -29,30 +35,30 @@ _PERSON = re.compile(
 )
 
 
-@check("extension-module", "extension module")
+@wheel_check("extension-module", "extension module")
 def extension_module(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """A build that skips the extension succeeds all the same."""
     if not order.pure and not order.library:
         yield _some(facts.extensions, "a .pyd or .so")
 
 
-@check("library", "library")
-def library(facts: WheelFacts, order: Order) -> Iterator[Result]:
+@wheel_check("library", "library")
+def library_binaries(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """Like :func:`extension_module`, for libraries that Python does not import."""
     if order.library:
         yield _some(facts.binaries, "a .dll, .pyd or .so")
 
 
-@check("no-compiled-code", "no compiled code")
+@wheel_check("no-compiled-code", "no compiled code")
 def no_compiled_code(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """Compiled code would tie the wheel to one platform, whatever its name says."""
     if order.pure:
-        actual = few(binary.name for binary in facts.binaries)
-        yield Result(unless(actual), actual or "none", "no .dll, .pyd or .so")
+        actual = join_first(binary.name for binary in facts.binaries)
+        yield Result(level_if_wrong(actual), actual or "none", "no .dll, .pyd or .so")
 
 
-@check("machine", "machine", Depth.TABLES)
-def machine(
+@wheel_check("machine", "machine", Depth.TABLES)
+def binary_machines(
     facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
 ) -> Iterator[Result]:
     """A DLL for another machine may serve a program in the wheel; a module may not."""
@@ -66,8 +72,8 @@ def machine(
     none_of = machines - {binary.pe.machine for binary in binaries if binary.pe}
     split = none_of if len(machines) > 1 else ()  # for several machines, each has its own modules
     bad = split or any(binary.module for binary in other)
-    level: Level = "error" if bad else unless(other, "warning")
-    actual = few(
+    level: Level = "error" if bad else level_if_wrong(other, "warning")
+    actual = join_first(
         [
             *(
                 f"{each.name} ({machine_name(each.pe.machine) if each.pe else each.problem})"
@@ -84,8 +90,8 @@ def machine(
         yield Result("ok", "no binary at all")
 
 
-@check("init", "PyInit")
-def init(facts: WheelFacts, order: Order) -> Iterator[Result]:
+@wheel_check("init", "PyInit")
+def exported_init_functions(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """Every module exports its init function."""
     if order.pure or order.library or not order.platform.startswith("win"):
         return
@@ -94,10 +100,12 @@ def init(facts: WheelFacts, order: Order) -> Iterator[Result]:
         for binary in facts.extensions
         if binary.pe is None or binary.init not in binary.pe.inits
     ]
-    yield Result(unless(missing), few(missing) or "exported", "exported by every module")
+    yield Result(
+        level_if_wrong(missing), join_first(missing) or "exported", "exported by every module"
+    )
 
 
-@check("python-abi", "Python's own ABI", Depth.TABLES)
+@wheel_check("python-abi", "Python's own ABI", Depth.TABLES)
 def python_abi(
     facts: WheelFacts, order: Order | None = None, installation: Installation | None = None
 ) -> Iterator[Result]:
@@ -107,19 +115,24 @@ def python_abi(
     """
     tags = _meant(facts, order or installation)
     several = {tag for tag in tags if tag.abi in ("abi3", "abi3t", "none")}
-    known = {tag for tag in tags if python_of(tag)}  # nothing is known of other interpreters
+    known = {
+        tag for tag in tags if tag_python_version(tag)
+    }  # nothing is known of other interpreters
     wrong = []
     for binary in facts.binaries:
         imports = {*binary.pe.imports, *_delay_loaded_libraries(binary.pe)} if binary.pe else ()
         reasons = [
-            incompatibility(tag, binary.name, imports) for tag in sorted(several or known, key=str)
+            module_incompatibility(tag, binary.name, imports)
+            for tag in sorted(several or known, key=str)
         ]
         if any(reasons) if several else reasons and all(reasons):
             wrong.append(f"{binary.name}: {next(filter(None, reasons))}")
-    yield Result(unless(wrong), few(wrong) or "as tagged", f"{few(facts.tags)} only")
+    yield Result(
+        level_if_wrong(wrong), join_first(wrong) or "as tagged", f"{join_first(facts.tags)} only"
+    )
 
 
-@check("no-python", "no Python")
+@wheel_check("no-python", "no Python")
 def no_python(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """A library must not use Python's ABI, which would tie it to one Python."""
     if not order.library:
@@ -127,19 +140,19 @@ def no_python(facts: WheelFacts, order: Order) -> Iterator[Result]:
     bound = [
         f"{binary.name}: {binary.problem or 'not checked'}"
         if binary.of_python is None
-        else f"{binary.name}: {few(binary.of_python)}"
+        else f"{binary.name}: {join_first(binary.of_python)}"
         for binary in facts.binaries
         if binary.of_python != ()
     ]
     yield Result(
-        unless(bound),
-        few(bound) or "none",
+        level_if_wrong(bound),
+        join_first(bound) or "none",
         "no Python symbols imported or exported",
         "such a library is for one Python: give it a specific tag" if bound else "",
     )
 
 
-@check("imported-names", "imported symbols", Depth.NAMES)
+@wheel_check("imported-names", "imported symbols", Depth.NAMES)
 def imported_names(facts: WheelFacts) -> Iterator[Result]:
     """Whether the wheel's own DLLs export what its binaries import from them."""
     if _windows_binaries(facts):
@@ -147,7 +160,7 @@ def imported_names(facts: WheelFacts) -> Iterator[Result]:
         yield _looked_up(facts, exports, "exported by the wheel's own DLLs", "warning")
 
 
-@check("torch-names", "torch symbols")
+@wheel_check("torch-names", "torch symbols")
 def torch_names(facts: WheelFacts, torches: dict[str, Exports | None]) -> Iterator[Result]:
     """Whether each torch exports them; a CPU build cannot be used to check CUDA's DLLs."""
     for release, exports in torches.items():
@@ -159,8 +172,10 @@ def torch_names(facts: WheelFacts, torches: dict[str, Exports | None]) -> Iterat
             yield _looked_up(facts, exports, expected)._replace(subject=release)
 
 
-@check("libraries", "libraries", Depth.NAMES)
-def libraries(facts: WheelFacts, installation: Installation | None = None) -> Iterator[Result]:
+@wheel_check("libraries", "libraries", Depth.NAMES)
+def imported_dll_sources(
+    facts: WheelFacts, installation: Installation | None = None
+) -> Iterator[Result]:
     """Whether each imported DLL that is not in it comes from a requirement."""
     if not _windows_binaries(facts):
         return
@@ -169,65 +184,68 @@ def libraries(facts: WheelFacts, installation: Installation | None = None) -> It
     late = {library for pe in read for library in _delay_loaded_libraries(pe)}
     imported |= late - {name.lower() for name in imported}
     here = [binary.name for binary in facts.binaries]
-    missing = absent(imported, [*here, *(installation.files if installation else ())])
+    missing = missing_dlls(imported, [*here, *(installation.files if installation else ())])
     required = required_by(facts)
-    elsewhere = {canonicalize_name(one.name) for one in requirements(facts)} - required
+    elsewhere = {canonicalize_name(one.name) for one in wheel_requirements(facts)} - required
     torch = [name for name in missing if is_torch_dll(name)]
-    cuda = [name for name in missing if not is_torch_dll(name) and providers(name)]
-    others = [name for name in missing if brought(name, required)]
+    cuda = [name for name in missing if not is_torch_dll(name) and library_providers(name)]
+    others = [name for name in missing if is_library_provided(name, required)]
     strange = [name for name in missing if name not in (*torch, *cuda, *others)]
     hints = []
-    able = {row.project for name in cuda for row in providers(name)} | {"torch"}
+    able = {row.project for name in cuda for row in library_providers(name)} | {"torch"}
     if elsewhere & able:
-        hints.append(f"required on other platforms only: {few(sorted(elsewhere & able))}")
+        hints.append(f"required on other platforms only: {join_first(sorted(elsewhere & able))}")
     torch = [name for name in torch if name not in others]
     if torch and "torch" not in required:
-        hints.append(f"it imports {few(torch)} but does not require torch")
+        hints.append(f"it imports {join_first(torch)} but does not require torch")
     alone = [
         name
         for name in cuda
-        if not ({row.project for row in providers(name)} | {"torch"}) & required
+        if not ({row.project for row in library_providers(name)} | {"torch"}) & required
     ]
     if alone:
         hints.append(f"no requirement provides these: {hint_for(alone, cuda=cuda_of(facts))}")
     if strange:
-        hints.append(f"unknown origin: {few(strange)}")
+        hints.append(f"unknown origin: {join_first(strange)}")
     unread = [
         binary.name
         for binary in facts.binaries
         if binary.pe is None or binary.pe.needs is None or binary.pe.late is None
     ]
-    level: Level = "warning" if hints else unless(unread, "unknown")
+    level: Level = "warning" if hints else level_if_wrong(unread, "unknown")
     if unread:
-        hints.append(f"not read: {few(unread)}")
-    parts = [f"torch: {few(torch)}" if torch else "", f"CUDA: {few(cuda)}" if cuda else ""]
-    parts += [f"requirements: {few(others)}"] if others else []
+        hints.append(f"not read: {join_first(unread)}")
+    parts = [
+        f"torch: {join_first(torch)}" if torch else "",
+        f"CUDA: {join_first(cuda)}" if cuda else "",
+    ]
+    parts += [f"requirements: {join_first(others)}"] if others else []
     parts += ["not all read"] if unread and not any(parts) else []
     actual = "; ".join(filter(None, parts)) or "only from Windows and the wheel itself"
     yield Result(level, actual, hint="; ".join(hints), values=missing)
 
 
-@check("host-code", "host code")
+@wheel_check("host-code", "host code")
 def host_code(facts: WheelFacts) -> Iterator[Result]:
     """Whether its x64 functions are intact and find their device code."""
     if _windows_binaries(facts):
         faults = [f"{binary.name}: {why}" for binary in facts.binaries for why in binary.faults]
         expected = "functions intact and linked to their device code"
-        yield Result(unless(faults), few(faults) or "intact", expected)
+        yield Result(level_if_wrong(faults), join_first(faults) or "intact", expected)
 
 
-@check("binaries-complete", "binaries intact")
-def complete(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("binaries-complete", "binaries intact")
+def untruncated_binaries(facts: WheelFacts) -> Iterator[Result]:
     """Whether no file is truncated."""
     if binaries := _windows_binaries(facts):
         cut = [binary.name for binary in binaries if binary.traces and binary.traces.cut]
         unread = [binary.name for binary in binaries if binary.traces is None]
-        level: Level = "error" if cut else unless(unread, "unknown")
-        actual = f"not read: {few(unread)}" if unread else "complete"
-        yield Result(level, f"truncated: {few(cut)}" if cut else actual)
+        level: Level = "error" if cut else level_if_wrong(unread, "unknown")
+        actual = f"not read: {join_first(unread)}" if unread else "complete"
+        yield Result(level, f"truncated: {join_first(cut)}" if cut else actual)
 
 
-@check("build-paths", "build paths")
+@wheel_check("build-paths", "build paths")
 def build_paths(facts: WheelFacts) -> Iterator[Result]:
     """Paths of the build machine."""
     binaries = _windows_binaries(facts)
@@ -244,20 +262,20 @@ def build_paths(facts: WheelFacts) -> Iterator[Result]:
     private = [text for text in texts if _PERSON.search(text)]
     texts = private + [text for text in texts if text not in private]
     parts = [
-        *([units.counted(len(pdbs), "PDB path")] if pdbs else ()),
-        *([units.counted(len(paths), "source path")] if paths else ()),
+        *([units.pluralize(len(pdbs), "PDB path")] if pdbs else ()),
+        *([units.pluralize(len(paths), "source path")] if paths else ()),
         *([f"{len(private)} of them with a user name"] if private else ()),
     ]
     yield Result(
-        "warning" if private else unless(unread, "unknown"),
+        "warning" if private else level_if_wrong(unread, "unknown"),
         ", ".join(parts) or ("not read" if unread else "none outside device code"),
-        hint=few(texts, "; ") + (f"; not all read: {few(unread)}" if unread else ""),
+        hint=join_first(texts, "; ") + (f"; not all read: {join_first(unread)}" if unread else ""),
         values=texts[:50],
     )
 
 
-@check("signature", "Authenticode")
-def signature(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("signature", "Authenticode")
+def binary_signatures(facts: WheelFacts) -> Iterator[Result]:
     """Whether binaries are signed; signatures are not verified."""
     if binaries := _windows_binaries(facts):
         signed = [binary.name for binary in binaries if binary.traces and binary.traces.signed]
@@ -265,12 +283,12 @@ def signature(facts: WheelFacts) -> Iterator[Result]:
         actual = "not read" if unread else "none"
         if signed:
             actual = f"{len(signed)} of {len(binaries)} signed, not verified"
-        yield Result(unless(signed or unread, "unknown"), actual, hint=few(signed))
+        yield Result(level_if_wrong(signed or unread, "unknown"), actual, hint=join_first(signed))
 
 
 def cuda_of(facts: WheelFacts) -> str:
     """The newest CUDA version by its device code or runtime; empty: none."""
-    return newest(
+    return newest_cuda_version(
         (unit for binary in facts.binaries for unit in binary.inventory.containers),
         [name for binary in facts.binaries if binary.pe for name in binary.pe.cudarts],
     )
@@ -290,9 +308,9 @@ def _delay_loaded_libraries(pe: PeFacts) -> set[str]:
 
 
 def _some(binaries: tuple[Binary, ...], expected: str) -> Result:
-    names = few(binary.name for binary in binaries)
+    names = join_first(binary.name for binary in binaries)
     why = "" if names else "a pure Python wheel: the build skipped the extension"
-    return Result(unless(not names), names or "none", expected, why)
+    return Result(level_if_wrong(not names), names or "none", expected, why)
 
 
 def _windows_binaries(facts: WheelFacts) -> list[Binary]:
@@ -309,12 +327,12 @@ def _looked_up(
         for symbol in looked.missing
     ]
     if missing:
-        return Result(wrong, few(missing, "; "), expected)
+        return Result(wrong, join_first(missing, "; "), expected)
     actual = f"{looked.present} found" if looked.present else "none imported"
     if looked.unread:
         some = f"{actual}; " if looked.present else ""
-        actual = f"{some}not read: {few(looked.unread, '; ')}"
-    return Result(unless(looked.unread, "unknown"), actual, expected)
+        actual = f"{some}not read: {join_first(looked.unread, '; ')}"
+    return Result(level_if_wrong(looked.unread, "unknown"), actual, expected)
 
 
 def _absolute(path: str) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from pipelines.wheels.devicecode import Reading, read_code, read_file
-from pipelines.wheels.elf import PYTHON, of_python
+from pipelines.wheels.devicecode import Reading, read_code, read_device_code_file
+from pipelines.wheels.elf import PYTHON, python_references
 from pipelines.wheels.fatbin import Data, Inventory, inventory
 from pipelines.wheels.hostcode import read_host
 from pipelines.wheels.pe import PeFacts, read_pe
@@ -54,7 +54,7 @@ class Binary:
 def read_alone(name: str, data: Data) -> Binary:
     """A file of device code: containers, or a single cubin or PTX."""
     code = inventory(data)
-    read = read_code(data, code) if code.containers else read_file(name, data)
+    read = read_code(data, code) if code.containers else read_device_code_file(name, data)
     return Binary(name, code, code=read)
 
 
@@ -69,7 +69,7 @@ def read_binary(name: str, data: Data, *, alone: bool) -> Binary:
         return Binary(name, code, code=read)
     try:
         if name.endswith(".so"):
-            return Binary(name, code, elf=of_python(data), code=read)
+            return Binary(name, code, elf=python_references(data), code=read)
         traces, pe = read_traces(data), read_pe(data)
         faults = tuple(read_host(data, pe, code, read.kernels))
         return Binary(name, code, pe=pe, traces=traces, code=read, faults=faults)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from pipelines.core.errors import AuditError
 from pipelines.core.files import disk_errors
-from pipelines.core.finding import Finding, failures
-from pipelines.core.hosttext import safe
+from pipelines.core.finding import Finding, failure_lines
+from pipelines.core.hosttext import safe_text
 from pipelines.wheels.checking import Policy
 from pipelines.wheels.checks import OURS, check_wheel
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.metadata import WheelFacts, inspect_wheel
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def check_copy(path: Path, room: Path, policy: Policy = OURS) -> CheckedWheel:
     is not what it says.
     """
     wheel = look_into_copy(path, room, policy)
-    if wrong := failures(wheel.findings):
+    if wrong := failure_lines(wheel.findings):
         raise AuditError(
-            f"{safe(path.name, 200)} is rejected: {safe('; '.join(wrong), 400)}",
+            f"{safe_text(path.name, 200)} is rejected: {safe_text('; '.join(wrong), 400)}",
             hint="Its contents do not match its name: build it again.",
         )
     return wheel
@@ -60,5 +60,5 @@ def look_into_copy(path: Path, room: Path, policy: Policy = OURS) -> CheckedWhee
     copy = Path(tempfile.mkdtemp(dir=room)) / path.name
     with disk_errors(room):
         shutil.copyfile(path, copy)
-    facts = inspect(copy)
+    facts = inspect_wheel(copy)
     return CheckedWheel(copy, facts, check_wheel(facts, policy))

@@ -162,13 +162,13 @@ class Check:
             yield Finding(id=self.id, title=self.title, **row._asdict())
 
 
-def check(
+def wheel_check(
     id_: str, title: str, reads: Depth = Depth.ALL
 ) -> Callable[[Callable[..., Iterable[Result]]], Check]:
     """Make a check of a function."""
     return lambda function: Check(id_, title, function, reads)
 
 
-def unless(wrong: object, level: Level = "error") -> Level:
+def level_if_wrong(wrong: object, level: Level = "error") -> Level:
     """``ok`` unless something is wrong."""
     return level if wrong else "ok"

@@ -26,8 +26,8 @@ from pipelines.wheels.fatbin import (
     Data,
     Entry,
     Inventory,
-    entries,
-    forget,
+    container_entries,
+    release_mapped_pages,
 )
 
 #: Bytes of one entry, unpacked, and of one section: more is not read. flash-attn's have 2 MiB.
@@ -85,7 +85,7 @@ def read_code(data: Data, code: Inventory) -> Reading:
     read, relocatable = 0, False
     for unit in code.containers:
         own: dict[str, _Kernels] = {}
-        for entry in entries(data, unit):
+        for entry in container_entries(data, unit):
             try:
                 own[entry.name] = _read_entry_kernels(entry, _decompress_entry(data, entry))
                 read += 1
@@ -97,7 +97,7 @@ def read_code(data: Data, code: Inventory) -> Reading:
         kernels.update(*(names.called for names in own.values()))
         (coded if any(names.every for names in own.values()) else empty).add(unit.offset)
         relocatable = relocatable or any(names.relocatable for names in own.values())
-        forget(data)
+        release_mapped_pages(data)
         if max(len(damaged), len(unread)) > _SHOWN:  # hostile files may have any number
             unread.append("the rest")
             break
@@ -105,7 +105,7 @@ def read_code(data: Data, code: Inventory) -> Reading:
     return Reading(tuple(damaged), tuple(unread), frozenset(kernels), read, links)
 
 
-def read_file(name: str, data: Data) -> Reading:
+def read_device_code_file(name: str, data: Data) -> Reading:
     """A file of device code without a container: ``.cubin`` or ``.ptx`` by its name."""
     try:
         if name.lower().endswith(".ptx"):

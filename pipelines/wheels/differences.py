@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from pipelines.core.comparison import Difference, Verdict
 from pipelines.core.files import disk_errors
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.checked import CheckedWheel
-from pipelines.wheels.fatbin import Data, entries, forget, inventory
-from pipelines.wheels.portions import portions
-from pipelines.wheels.unpacking import chunks, mapped
+from pipelines.wheels.fatbin import Data, container_entries, inventory, release_mapped_pages
+from pipelines.wheels.portions import binary_portions
+from pipelines.wheels.unpacking import iter_member_chunks, open_memory_map
 
 _BINARIES = (".pyd", ".dll", ".exe", ".so")
 _CHUNK = 1 << 20
@@ -51,7 +51,9 @@ class _Part(NamedTuple):
         return self.data[self.start + start : self.start + end]
 
 
-def compare(published: CheckedWheel, rebuilt: CheckedWheel) -> tuple[Verdict, list[Difference]]:
+def compare_wheels(
+    published: CheckedWheel, rebuilt: CheckedWheel
+) -> tuple[Verdict, list[Difference]]:
     """Whether two wheels are the same bytes, and if not where they differ.
 
     Differences of files come first, then those of the archives.
@@ -93,7 +95,9 @@ def compare(published: CheckedWheel, rebuilt: CheckedWheel) -> tuple[Verdict, li
 
 
 def _bounded_difference(name: str, part: str, what: str) -> Difference:
-    return Difference(file=line(name, 200), part=line(part, 100), what=line(what, 300))
+    return Difference(
+        file=safe_line(name, 200), part=safe_line(part, 100), what=safe_line(what, 300)
+    )
 
 
 def _same_member(
@@ -101,7 +105,8 @@ def _same_member(
 ) -> bool:
     """Whether two files are the same bytes, whatever checksum their archives state."""
     return first.file_size == second.file_size and all(
-        a == b for a, b in zip_longest(chunks(old, first), chunks(other, second))
+        a == b
+        for a, b in zip_longest(iter_member_chunks(old, first), iter_member_chunks(other, second))
     )
 
 
@@ -110,9 +115,9 @@ def _open_unpacked_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> It
     """A file of an archive, unpacked up to its stated size."""
     with TemporaryFile(prefix="wcw-") as file:
         with disk_errors(Path(gettempdir())):
-            for chunk in chunks(archive, info):
+            for chunk in iter_member_chunks(archive, info):
                 file.write(chunk)
-        with mapped(file) as data:
+        with open_memory_map(file) as data:
             yield data
 
 
@@ -153,7 +158,7 @@ def _explained(name: str, first: Data, second: Data) -> Iterator[tuple[str, str]
             pairs = enumerate(zip(*texts, strict=False), 1)
             unlike = [(n, pair) for n, pair in pairs if pair[0] != pair[1]]
             for n, (a, b) in unlike[:3]:
-                yield f"line {n}", f"{line(a, 120)} / {line(b, 120)}"
+                yield f"line {n}", f"{safe_line(a, 120)} / {safe_line(b, 120)}"
             if len(texts[0]) != len(texts[1]):
                 yield "", f"{len(texts[0])} lines / {len(texts[1])}"
             if unlike or len(texts[0]) != len(texts[1]):
@@ -166,7 +171,8 @@ def _binaries(first: Data, second: Data) -> Iterator[tuple[str, str]]:
         yield "", f"{len(first)} bytes / {len(second)}"
     yield from _stamps(first, second)
     theirs, ours = (
-        {p.name: _Part(data, p.start, p.end) for p in portions(data)} for data in (first, second)
+        {p.name: _Part(data, p.start, p.end) for p in binary_portions(data)}
+        for data in (first, second)
     )
     for name in [*theirs, *(name for name in ours if name not in theirs)]:
         if name not in ours or name not in theirs:
@@ -186,7 +192,7 @@ def _strings(first: bytes, second: bytes) -> str:
     """Strings of compilers and linkers that are in only one of them."""
     theirs, ours = ({*data.split(b"\0")} for data in (first, second))
     texts = [
-        "; ".join(line(text.decode("utf-8", "replace"), 100) for text in sorted(alone)[:3])
+        "; ".join(safe_line(text.decode("utf-8", "replace"), 100) for text in sorted(alone)[:3])
         for alone in (theirs - ours, ours - theirs)
     ]
     return f": {' / '.join(text or 'nothing' for text in texts)}"
@@ -205,7 +211,10 @@ def _stamps(first: Data, second: Data) -> Iterator[tuple[str, str]]:
                 hashed = " (a hash, /Brepro)" if theirs.repro else ""
                 yield f"stamp of the {name}", " / ".join(map(_format_pe_timestamp, stamps)) + hashed
         if theirs.pdb() != ours.pdb():
-            yield "debug information", f"{line(theirs.pdb(), 120)} / {line(ours.pdb(), 120)}"
+            yield (
+                "debug information",
+                f"{safe_line(theirs.pdb(), 120)} / {safe_line(ours.pdb(), 120)}",
+            )
     except (ValueError, struct.error):
         return
 
@@ -223,7 +232,7 @@ def _compare_device_code(
         yield "device code", f"{len(theirs)} containers / {len(ours)}"
         return
     for number, (a, b) in enumerate(zip(theirs, ours, strict=True), 1):
-        one, other = entries(first, a), entries(second, b)
+        one, other = container_entries(first, a), container_entries(second, b)
         if [row.name for row in one] != [row.name for row in other]:
             kinds = [", ".join(row.name for row in rows) for rows in (one, other)]
             yield f"container {number} of {len(theirs)}", " / ".join(kinds)
@@ -252,8 +261,8 @@ def _count_differing_bytes(first: _Part, second: _Part) -> str:
         a, b = first.read(start, end), second.read(start, end)
         if a == b:
             if not start % _RESIDENT:
-                forget(first.data)
-                forget(second.data)
+                release_mapped_pages(first.data)
+                release_mapped_pages(second.data)
             continue
         unlike = [n for n, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
         at = first.start + start + unlike[0] if at < 0 else at

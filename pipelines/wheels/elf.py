@@ -13,7 +13,7 @@ from pipelines.wheels.fatbin import Data
 PYTHON = re.compile(r"(?i:(lib)?python\d)|_?Py[A-Z_]")
 
 
-def of_python(data: Data) -> tuple[str, ...]:
+def python_references(data: Data) -> tuple[str, ...]:
     """Needed libraries and dynamic symbols, defined or undefined, that are Python's.
 
     Raises ``ValueError``, or an error of the ELF reader, if there is no table of them.

@@ -161,7 +161,7 @@ def inventory(data: Data) -> Inventory:
     Never raises on any bytes, and looks at no more than ``MAX_STEPS`` places.
     """
     containers: list[Container] = []
-    position, steps = find(data, MAGIC), 0
+    position, steps = find_bytes(data, MAGIC), 0
     while position >= 0:
         if steps >= MAX_STEPS:
             return Inventory(tuple(containers), complete=False)
@@ -169,12 +169,12 @@ def inventory(data: Data) -> Inventory:
         steps += used + 1
         if container is not None:
             containers.append(container)
-            forget(data)
-        position = find(data, MAGIC, end)
+            release_mapped_pages(data)
+        position = find_bytes(data, MAGIC, end)
     return Inventory(tuple(containers))
 
 
-def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int:
+def find_bytes(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int:
     """Like ``bytes.find``; searched pages of a mapped file are dropped from memory."""
     end = len(data) if end is None else end
     if isinstance(data, bytes):
@@ -183,18 +183,18 @@ def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int
         hit = data.find(what, start, min(start + _WINDOW + len(what) - 1, end))
         if hit >= 0:
             return hit
-        forget(data)
+        release_mapped_pages(data)
         start += _WINDOW
     return -1
 
 
-def forget(data: Data) -> None:
+def release_mapped_pages(data: Data) -> None:
     """Drop a mapped file's pages from memory; Linux maps 2 MiB at a time of a new file."""
     if isinstance(data, mmap.mmap) and hasattr(data, "madvise"):  # not on Windows
         data.madvise(mmap.MADV_DONTNEED)
 
 
-def entries(data: Data, container: Container) -> list[Entry]:
+def container_entries(data: Data, container: Container) -> list[Entry]:
     """The entries of a container that :func:`inventory` found in ``data``."""
     _, _, header, size = _CONTAINER.unpack_from(data, container.offset)
     first = container.offset + header
@@ -337,6 +337,6 @@ def _length(data: Data, short: int, at: int, end: int) -> tuple[int, int]:
     return length, at
 
 
-def compact(archs: Iterable[str]) -> str:
+def format_archs(archs: Iterable[str]) -> str:
     """``"75 80 90a"`` from a set of architectures; ``"none"`` from an empty one."""
     return " ".join(sorted(archs, key=arch_key)) or "none"

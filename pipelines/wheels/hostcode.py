@@ -12,7 +12,7 @@ import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from pipelines.wheels.fatbin import Data, Inventory, find, forget
+from pipelines.wheels.fatbin import Data, Inventory, find_bytes, release_mapped_pages
 from pipelines.wheels.pe import X64, PeFacts, Section
 
 _WINDOW = 16 << 20
@@ -96,7 +96,7 @@ def _check_function_table(data: Data, pe: PeFacts, memory: _Memory) -> Iterator[
 def _filler_addresses(data: Data, filler: bytes, section: Section) -> Iterator[int]:
     """Addresses of the filler bytes."""
     at, end = section.at, section.at + section.raw
-    while (at := find(data, filler, at, end)) >= 0:
+    while (at := find_bytes(data, filler, at, end)) >= 0:
         yield section.address + at - section.at
         at += len(filler)
 
@@ -134,7 +134,7 @@ def _unnamed(data: Data, pe: PeFacts, code: Inventory, kernels: frozenset[bytes]
         for start in range(section.at, end, _WINDOW):  # names are found in the window they begin in
             piece = data[start : min(start + _WINDOW + 8192, end)]
             left.difference_update(match[1] for match in _NAME.finditer(b"\0" + piece))
-        forget(data)
+        release_mapped_pages(data)
     if len(left) * _UNNAMED > len(kernels):
         first = min(left)[:60].decode(errors="replace")
         yield f"{len(left)} of its {len(kernels)} kernels are not registered: {first}"

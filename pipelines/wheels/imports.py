@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.wheels.binary import Binary
 from pipelines.wheels.linker import RUN_TIMES
 
@@ -99,12 +99,12 @@ def _needs(binaries: Iterable[Binary]) -> Iterator[tuple[str, str, str, bool]]:
                 yield library, name, binary.name, bool(late)
 
 
-def demangled(symbol: str) -> str:
+def demangle_symbol(symbol: str) -> str:
     """The C++ name; unchanged if it is not a C++ symbol, or too long, or without the extra abi."""
     if not symbol.startswith("?") or len(symbol) > _LONGEST:
-        return line(symbol, _LONGEST)
+        return safe_line(symbol, _LONGEST)
     try:
         import demangle  # 0.2 s, needed only for missing symbols
     except ImportError:
-        return line(symbol, _LONGEST)
-    return line(demangle.demangle(symbol), _LONGEST)
+        return safe_line(symbol, _LONGEST)
+    return safe_line(demangle.demangle(symbol), _LONGEST)

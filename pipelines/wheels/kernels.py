@@ -14,14 +14,14 @@ from collections.abc import Iterable, Iterator
 from packaging.version import Version
 
 from pipelines.core.architectures.archs import ArchList
-from pipelines.core.architectures.serving import way
+from pipelines.core.architectures.serving import runnable_code_kind
 from pipelines.core.finding import Level
-from pipelines.core.units import few
+from pipelines.core.units import join_first
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.checking import Kernels, Result, check, unless
-from pipelines.wheels.fatbin import arch_key, compact
+from pipelines.wheels.checking import Kernels, Result, level_if_wrong, wheel_check
+from pipelines.wheels.fatbin import arch_key, format_archs
 from pipelines.wheels.metadata import WheelFacts
-from pipelines.wheels.toolkit import CudaEvidence, cuda_in, may_be, newest
+from pipelines.wheels.toolkit import CudaEvidence, cuda_in, may_be, newest_cuda_version
 
 _NO_DEVICE_CODE = (
     "no device code at all: no extension module holds a fat binary, so no kernel can run on any "
@@ -34,24 +34,24 @@ _CUDA_DLLS = re.compile(r"(?i)(cudart|nvcuda|c10_cuda|torch_cuda|cublas|nvrtc)")
 Binaries = tuple[Binary, ...]
 
 
-@check("device-code", "device code")
-def device_code(
+@wheel_check("device-code", "device code")
+def device_code_present(
     binaries: Binaries,
     kernels: Kernels,  # noqa: ARG001 - only with requested device code
 ) -> Iterator[Result]:
     """Whether there is any device code."""
-    having = carriers(binaries)
+    having = device_code_binaries(binaries)
     total = sum(len(binary.inventory.containers) for binary in having)
     yield Result(
-        unless(not total),
+        level_if_wrong(not total),
         f"{total} fat-binary containers in {len(having)} binaries",
         "at least one container",
         "" if total else _NO_DEVICE_CODE,
     )
 
 
-@check("device-code-complete", "device code intact")
-def complete(binaries: Binaries, elsewhere: Binaries) -> Iterator[Result]:
+@wheel_check("device-code-complete", "device code intact")
+def intact_device_code(binaries: Binaries, elsewhere: Binaries) -> Iterator[Result]:
     """Whether all device code is intact, including files not checked for architectures."""
     if every := (*binaries, *elsewhere):
         damaged = [
@@ -64,27 +64,29 @@ def complete(binaries: Binaries, elsewhere: Binaries) -> Iterator[Result]:
             f"{binary.name} read only in part" for binary in every if not binary.inventory.complete
         ]
         damaged += [f"{binary.name}: {why}" for binary in every for why in binary.code.damaged]
-        yield Result(unless(damaged), few(damaged) or "intact", "intact")
+        yield Result(level_if_wrong(damaged), join_first(damaged) or "intact", "intact")
 
 
-@check("device-code-read", "device code read")
-def read(binaries: Binaries, elsewhere: Binaries) -> Iterator[Result]:
+@wheel_check("device-code-read", "device code read")
+def readable_device_code(binaries: Binaries, elsewhere: Binaries) -> Iterator[Result]:
     """Whether every entry could be read."""
     if every := (*binaries, *elsewhere):
         unread = [f"{binary.name}: {why}" for binary in every for why in binary.code.unread]
-        actual = few(unread) or f"{sum(binary.code.read for binary in every)} entries"
-        yield Result(unless(unread, "unknown"), actual, "every entry")
+        actual = join_first(unread) or f"{sum(binary.code.read for binary in every)} entries"
+        yield Result(level_if_wrong(unread, "unknown"), actual, "every entry")
 
 
-@check("cuda", "CUDA")
-def cuda(
+@wheel_check("cuda", "CUDA")
+def device_code_cuda_version(
     binaries: Binaries, kernels: Kernels | None = None, facts: WheelFacts | None = None
 ) -> Iterator[Result]:
     """Whether one CUDA version made all of it: the requested one, if any."""
     agreed = _agreeing(binaries, facts.version if facts else "0")
     ordered = agreed
     if kernels:
-        ordered = _ordered(carriers(binaries), kernels.cuda)._replace(values=agreed.values)
+        ordered = _ordered(device_code_binaries(binaries), kernels.cuda)._replace(
+            values=agreed.values
+        )
     yield ordered if ordered.level == "error" or agreed.level != "error" else agreed
 
 
@@ -109,8 +111,8 @@ def _ordered(having: list[Binary], release: str) -> Result:
         for name, count in sorted(counts.items())
     )
     return Result(
-        unless(evidence.conflicting or not evidence.stating),
-        few(words) or "unknown",
+        level_if_wrong(evidence.conflicting or not evidence.stating),
+        join_first(words) or "unknown",
         f"{release}, as stated by the device code",
         hint,
     )
@@ -124,7 +126,7 @@ def _agreeing(binaries: Binaries, version: str) -> Result:
     for binary in binaries:
         containers = binary.inventory.containers
         cudarts = binary.pe.cudarts if binary.pe else ()
-        code, dll = newest(containers), newest((), cudarts)
+        code, dll = newest_cuda_version(containers), newest_cuda_version((), cudarts)
         if code and dll and code.partition(".")[0] != dll:
             wrong.append(
                 f"{binary.name}: its device code is for CUDA {code}, but it imports {cudarts[0]}"
@@ -134,12 +136,14 @@ def _agreeing(binaries: Binaries, version: str) -> Result:
             evidence = CudaEvidence(own)
             evidence.add(containers)
             if evidence.conflicting:  # as in NVIDIA's own libraries
-                mixed.append(f"{binary.name}: code for CUDA {own} and {few(evidence.conflicting)}")
+                mixed.append(
+                    f"{binary.name}: code for CUDA {own} and {join_first(evidence.conflicting)}"
+                )
     named = cuda_in(Version(version).local or "")
     if named and stated and not any(may_be(named, own) for own in stated):
         wrong.append(f"its version says cu{named}")
     actual = ", ".join(f"CUDA {each}" for each in sorted(stated, key=Version))
-    level: Level = "error" if wrong else unless(mixed, "warning")
+    level: Level = "error" if wrong else level_if_wrong(mixed, "warning")
     imports = {name for binary in binaries if binary.pe for name in binary.pe.imports}
     silent = any(binary.inventory.containers for binary in binaries)
     if not actual and (silent or named or any(_CUDA_DLLS.match(name) for name in imports)):
@@ -152,21 +156,21 @@ def _agreeing(binaries: Binaries, version: str) -> Result:
     return Result(
         level,
         actual or ("not stated" if silent else "no device code"),
-        hint=few(dict.fromkeys(wrong + mixed)),
+        hint=join_first(dict.fromkeys(wrong + mixed)),
         values=sorted(stated, key=Version),
     )
 
 
-@check("sass", "SASS")
-def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
+@wheel_check("sass", "SASS")
+def sass_architectures(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
     """Whether every container has each requested architecture."""
-    having = carriers(binaries)
+    having = device_code_binaries(binaries)
     counts = Counter(
         a for binary in having for unit in binary.inventory.containers for a in unit.sass
     )
     values = sorted(counts, key=arch_key)
     if kernels is None or kernels.jit:
-        yield Result("skipped", compact(counts), values=values)
+        yield Result("skipped", format_archs(counts), values=values)
         return
     expects = kernels.expects or (lambda _: kernels.archs.sass)
     due = {arch: [b for b in having if arch in expects(b.name)] for arch in kernels.archs.sass}
@@ -177,18 +181,18 @@ def sass(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]
     have = {arch: sum(arch in unit for unit in every) for arch, every in units.items()}
     short = [arch for arch, every in units.items() if not every or have[arch] < len(every)]
     yield Result(
-        unless(short),
-        ", ".join(f"{a} in {have[a]}/{len(units[a])}" for a in short) or compact(counts),
-        f"{compact(kernels.archs.sass)} in every container",
+        level_if_wrong(short),
+        ", ".join(f"{a} in {have[a]}/{len(units[a])}" for a in short) or format_archs(counts),
+        f"{format_archs(kernels.archs.sass)} in every container",
         _locate_missing_archs(due, short) if having else "see 'device code'",
         values=values,
     )
 
 
-@check("ptx", "PTX")
-def ptx(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
-    """Like :func:`sass`; device links and containers without kernels have no PTX."""
-    having = carriers(binaries)
+@wheel_check("ptx", "PTX")
+def ptx_architectures(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
+    """Like :func:`sass_architectures`; device links and containers without kernels have no PTX."""
+    having = device_code_binaries(binaries)
     have = Counter(a for binary in having for unit in binary.inventory.containers for a in unit.ptx)
     values = sorted(have, key=arch_key)
     total = sum(len(binary.inventory.containers) for binary in having)
@@ -206,37 +210,44 @@ def ptx(binaries: Binaries, kernels: Kernels | None = None) -> Iterator[Result]:
                 if unit.ptx or unit.offset not in binary.code.links
             ]
     absent = [arch for arch, due in units.items() if not due or not all(arch in u for u in due)]
-    hint = f"without PTX for {compact(absent)} newer GPUs cannot run this wheel" if absent else ""
-    yield Result(unless(absent), actual, compact(kernels.archs.ptx), hint, values=values)
+    hint = (
+        f"without PTX for {format_archs(absent)} newer GPUs cannot run this wheel" if absent else ""
+    )
+    yield Result(
+        level_if_wrong(absent), actual, format_archs(kernels.archs.ptx), hint, values=values
+    )
 
 
-@check("extra-sass", "extra architectures")
-def extra(binaries: Binaries, kernels: Kernels) -> Iterator[Result]:
+@wheel_check("extra-sass", "extra architectures")
+def extra_architectures(binaries: Binaries, kernels: Kernels) -> Iterator[Result]:
     """Architectures that were not requested, such as a recipe's own (90a), only cost size."""
     if kernels.jit:
         return
     archs = {
-        a for binary in carriers(binaries) for u in binary.inventory.containers for a in u.sass
+        a
+        for binary in device_code_binaries(binaries)
+        for u in binary.inventory.containers
+        for a in u.sass
     }
-    units = [u for binary in carriers(binaries) for u in binary.inventory.containers]
-    more = compact(archs - {*kernels.archs.sass})
-    ptx = compact({a for unit in units for a in unit.ptx} - {*kernels.archs.ptx})
+    units = [u for binary in device_code_binaries(binaries) for u in binary.inventory.containers]
+    more = format_archs(archs - {*kernels.archs.sass})
+    ptx = format_archs({a for unit in units for a in unit.ptx} - {*kernels.archs.ptx})
     said = [f"{kind} {which}" for kind, which in (("SASS", more), ("PTX", ptx)) if which != "none"]
     hint = f"not requested: {', '.join(said)}; it only costs size" if said else ""
     yield Result("ok", ", ".join(said) or "none", "none, or more", hint)
 
 
-@check("covered", "runs on requested GPUs")
-def covered(binaries: Binaries, kernels: Kernels) -> Iterator[Result]:
+@wheel_check("covered", "runs on requested GPUs")
+def requested_gpu_coverage(binaries: Binaries, kernels: Kernels) -> Iterator[Result]:
     """Whether every container has machine code or PTX that runs on each requested GPU."""
     if kernels.jit:
-        missing = ", ".join(uncovered(carriers(binaries), kernels.archs))
+        missing = ", ".join(unsupported_archs(device_code_binaries(binaries), kernels.archs))
         actual = f"no code for {missing}" if missing else "code for each"
         hint = f"a container has no code for {missing}" if missing else ""
-        yield Result(unless(missing), actual, str(kernels.archs), hint)
+        yield Result(level_if_wrong(missing), actual, str(kernels.archs), hint)
 
 
-def carriers(binaries: Iterable[Binary]) -> list[Binary]:
+def device_code_binaries(binaries: Iterable[Binary]) -> list[Binary]:
     """Binaries judged for device code: extension modules, or DLLs when no module has any.
 
     A bundled library such as cuBLAS has its own architectures.
@@ -245,7 +256,7 @@ def carriers(binaries: Iterable[Binary]) -> list[Binary]:
     return [binary for binary in having if binary.module] or having
 
 
-def uncovered(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
+def unsupported_archs(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
     """The requested architectures that some container does not support.
 
     Machine code serves newer GPUs of its own major version (80 runs on 89), PTX every newer one.
@@ -253,7 +264,9 @@ def uncovered(binaries: Iterable[Binary], archs: ArchList) -> list[str]:
     """
     units = [unit for binary in binaries for unit in binary.inventory.containers]
     return [
-        arch for arch in archs.sass if not all(way(unit.sass, unit.ptx, arch) for unit in units)
+        arch
+        for arch in archs.sass
+        if not all(runnable_code_kind(unit.sass, unit.ptx, arch) for unit in units)
     ]
 
 
@@ -264,6 +277,6 @@ def _locate_missing_archs(due: dict[str, list[Binary]], short: list[str]) -> str
         for binary in due[arch]:
             without = [unit for unit in binary.inventory.containers if arch not in unit.sass]
             if without:
-                offsets = few(f"{unit.offset:#x}" for unit in without)
+                offsets = join_first(f"{unit.offset:#x}" for unit in without)
                 lines.append(f"{arch}: missing in {len(without)} of {binary.name}, at {offsets}")
     return "; ".join(lines)

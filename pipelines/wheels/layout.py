@@ -19,7 +19,7 @@ _SCHEMES = {
 }
 
 
-def installed(name: str) -> str:
+def installed_path(name: str) -> str:
     """The path in an environment of a member of a wheel, with ``/``, as NFC."""
     name = unicodedata.normalize("NFC", name)
     top, _, inside = name.partition("/")
@@ -38,7 +38,7 @@ def path_faults(names: Iterable[str]) -> dict[str, str]:
     places: dict[str, str] = {}
     faults: dict[str, str] = {}
     for name in names:
-        if (other := places.setdefault(installed(name), name)) != name:
+        if (other := places.setdefault(installed_path(name), name)) != name:
             faults[name] = f"is installed over {other}"
     conflicts = tree_faults(places)
     return faults | {places[path]: reason for path, reason in conflicts.items()}

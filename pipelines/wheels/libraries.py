@@ -45,7 +45,7 @@ class Table(Model):
     """Globs of libraries in torch's wheel."""
 
 
-def table() -> Table:
+def library_table() -> Table:
     """The file, read once."""
     return read_data(_FILE, Table)
 
@@ -54,34 +54,35 @@ def _matches_any_pattern(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatch.fnmatchcase(name.lower(), pattern) for pattern in patterns)
 
 
-def providers(name: str) -> tuple[Library, ...]:
+def library_providers(name: str) -> tuple[Library, ...]:
     """The projects that provide a library; several if CUDA versions share its name."""
-    return tuple(row for row in table().libraries if _matches_any_pattern(name, row.names))
+    return tuple(row for row in library_table().libraries if _matches_any_pattern(name, row.names))
 
 
-def brought(name: str, projects: Collection[str]) -> bool:
+def is_library_provided(name: str, projects: Collection[str]) -> bool:
     """Whether one of these projects, which are not CUDA's, has a library."""
     return any(
-        row.project in projects and _matches_any_pattern(name, row.names) for row in table().others
+        row.project in projects and _matches_any_pattern(name, row.names)
+        for row in library_table().others
     )
 
 
-def compiles(projects: Collection[str]) -> bool:
+def has_device_compiler(projects: Collection[str]) -> bool:
     """Whether one of these compiles device code when it is used."""
-    return any(_matches_any_pattern(one, table().compilers) for one in projects)
+    return any(_matches_any_pattern(one, library_table().compilers) for one in projects)
 
 
 def is_system_dll(name: str) -> bool:
     """Whether it belongs to Windows, Python or the driver."""
-    return _matches_any_pattern(name, table().system)
+    return _matches_any_pattern(name, library_table().system)
 
 
 def is_torch_dll(name: str) -> bool:
     """Whether it is in a torch wheel, of whatever version."""
-    return _matches_any_pattern(name, table().torch)
+    return _matches_any_pattern(name, library_table().torch)
 
 
-def absent(imported: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
+def missing_dlls(imported: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
     """Imported DLLs that are neither Windows' own nor among ``files`` (paths)."""
     here = {PurePosixPath(file).name.lower() for file in files}
     names_by_lower = {name.lower(): name for name in imported}
@@ -90,10 +91,10 @@ def absent(imported: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:
     )
 
 
-def mentioned(text: str) -> tuple[str, ...]:
+def mentioned_cuda_libraries(text: str) -> tuple[str, ...]:
     """CUDA libraries that a text such as an error message names."""
     names = dict.fromkeys(match[0] for match in _MENTIONED.finditer(text))
-    return tuple(name for name in names if providers(name))
+    return tuple(name for name in names if library_providers(name))
 
 
 def hint_for(
@@ -108,7 +109,7 @@ def hint_for(
     path; ``cuda`` decides between projects that share a library's name.
     """
     hints = []
-    for name, every in {name: rows for name in names if (rows := providers(name))}.items():
+    for name, every in {name: rows for name in names if (rows := library_providers(name))}.items():
         rows = tuple(row for row in every if row.cuda == cuda.partition(".")[0]) or every
         projects = " or ".join(row.project for row in rows)
         more = ""

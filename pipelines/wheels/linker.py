@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelines.core.toolsets import MSVC, STUB, Toolset
-from pipelines.wheels.fatbin import Data, find
+from pipelines.wheels.fatbin import Data, find_bytes
 
 _DANS = 0x536E6144
 _LFANEW = range(0x3C, 0x40)  # not part of the checksum: it is written later
@@ -100,7 +100,7 @@ def read_linked(
         linker="{}.{}".format(*linker),
         rich=_rich(data[:header]),
         runtimes=tuple(sorted(name for name in lower if name.startswith(RUN_TIMES))),
-        libcxx=find(data, _LIBCXX) >= 0,
+        libcxx=find_bytes(data, _LIBCXX) >= 0,
     )
 
 

@@ -7,18 +7,18 @@ from pathlib import PurePosixPath
 
 from packaging.version import Version
 
-from pipelines.core.toolsets import MSVC, STUB, Toolset, stamped
-from pipelines.core.units import few
-from pipelines.core.versions import minor
+from pipelines.core.toolsets import MSVC, STUB, Toolset, local_version_toolset
+from pipelines.core.units import join_first
+from pipelines.core.versions import minor_release
 from pipelines.wheels.binary import Binary
-from pipelines.wheels.checking import Order, Result, check, unless
-from pipelines.wheels.libraries import providers
+from pipelines.wheels.checking import Order, Result, level_if_wrong, wheel_check
+from pipelines.wheels.libraries import library_providers
 from pipelines.wheels.linker import RUN_TIMES
 from pipelines.wheels.metadata import WheelFacts
 
 
-@check("toolset", "toolset")
-def toolset(facts: WheelFacts, order: Order | None = None) -> Iterator[Result]:
+@wheel_check("toolset", "toolset")
+def stated_toolset(facts: WheelFacts, order: Order | None = None) -> Iterator[Result]:
     """Every binary must state its toolset, and none another one.
 
     Without a toolset in the order only the wheel's own name is compared.
@@ -26,7 +26,7 @@ def toolset(facts: WheelFacts, order: Order | None = None) -> Iterator[Result]:
     if not any(not binary.name.endswith(".so") for binary in facts.binaries):
         return
     requested = order.toolset if order else None
-    named = stamped(Version(facts.version).local or "")
+    named = local_version_toolset(Version(facts.version).local or "")
     wrong = []
     if requested is not None and named is not None and named.stamp != requested.stamp:
         own = f"'{requested.stamp}'" if requested.stamp else "none"
@@ -46,14 +46,14 @@ def toolset(facts: WheelFacts, order: Order | None = None) -> Iterator[Result]:
         wrong += _contradictions(binary, requested, named)
     actual = ", ".join(sorted(makers)) or "not read"
     if unread:
-        names = few(unread, "; ")
+        names = join_first(unread, "; ")
         actual += f"; not read: {names}" if makers else f": {names}"
     expected = requested or named
     yield Result(
-        "error" if wrong else unless(unread or not makers, "unknown"),
+        "error" if wrong else level_if_wrong(unread or not makers, "unknown"),
         actual,
         expected.label if expected else "",
-        few(wrong, "; "),
+        join_first(wrong, "; "),
         values=sorted(makers),
     )
 
@@ -74,7 +74,7 @@ def _contradictions(
         if maker.name != stated.name:
             yield f"{binary.name} was built with {maker.name}, not with {stated.name} ({why})"
             return
-        if maker is MSVC and stated.version and minor(stated.version) != linked.linker:
+        if maker is MSVC and stated.version and minor_release(stated.version) != linked.linker:
             yield f"{binary.name} was built with {maker.name} {linked.linker}, not {stated.version}"
 
 
@@ -86,4 +86,4 @@ def _is_third_party(binary: Binary) -> bool:
     name = PurePosixPath(binary.name).name.lower()
     linked = binary.pe.linked if binary.pe else None
     own = linked is not None and linked.maker[0] is STUB
-    return not own and (name.startswith(RUN_TIMES) or bool(providers(name)))
+    return not own and (name.startswith(RUN_TIMES) or bool(library_providers(name)))

@@ -31,12 +31,12 @@ from packaging.version import Version
 
 from pipelines.core.errors import AuditError, PipelineError
 from pipelines.core.files import disk_errors
-from pipelines.core.versions import version_of
+from pipelines.core.versions import parse_version
 from pipelines.wheels.binary import BINARIES, Binary, read_alone, read_binary
 from pipelines.wheels.fatbin import HEAD, Data, Inventory, inventory
 from pipelines.wheels.pe import read_pe, tables_end
-from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
-from pipelines.wheels.zipform import Form, form
+from pipelines.wheels.unpacking import UNREADABLE, iter_member_chunks, open_memory_map
+from pipelines.wheels.zipform import Form, inspect_zip_form
 
 _SMALL = 16 << 20  # RECORD: 100 bytes a row
 _SMALLER, _LINES = 1 << 20, 10_000  # METADATA and WHEEL, which become objects
@@ -136,7 +136,7 @@ class WheelFacts:
         folder, _, version = self.dist_info.removesuffix(".dist-info").partition("-")
         stated = ((self.metadata_name, self.metadata_version), (folder, version))
         return all(
-            canonicalize_name(name) == self.name and version_of(text) == Version(self.version)
+            canonicalize_name(name) == self.name and parse_version(text) == Version(self.version)
             for name, text in stated
         )
 
@@ -146,7 +146,7 @@ class WheelFacts:
         return self.tags == self.wheel_tags
 
 
-def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
+def inspect_wheel(path: Path, *, limits: Limits | None = None) -> WheelFacts:
     """Read a whole wheel; ``AuditError`` if it is not one, or is hostile."""
     try:
         with path.open("rb") as file:
@@ -158,7 +158,7 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
 
 
 def inspect_file(file: BinaryIO, path: Path, size: int, limits: Limits, depth: Depth) -> WheelFacts:
-    """As :func:`inspect`, to ``depth`` at most and without sha256; raises ``UNREADABLE``, too."""
+    """As :func:`inspect_wheel`, to ``depth`` and without sha256; raises ``UNREADABLE``, too."""
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except ValueError as error:  # InvalidWheelFilename, InvalidTag
@@ -196,7 +196,7 @@ def inspect_file(file: BinaryIO, path: Path, size: int, limits: Limits, depth: D
             metadata=text,
             purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
             members=tuple(members),
-            form=form(file, archive) if depth is Depth.ALL else Form(),
+            form=inspect_zip_form(file, archive) if depth is Depth.ALL else Form(),
             sboms=sboms,
             depth=depth,
         )
@@ -276,7 +276,7 @@ def _read_metadata_text(
         raise _rejected_file_error(path, f"{name} is missing")
     if member.file_size > most:
         raise _rejected_file_error(path, f"{name} has {member.file_size} bytes, more than {most}")
-    data = b"".join(chunks(archive, member))
+    data = b"".join(iter_member_chunks(archive, member))
     lines = data.count(b"\n") + data.count(b"\r")
     if lines > (_LINES if most < _SMALL else 2 * len(members) + _LINES):
         raise _rejected_file_error(path, f"{name} has {lines} lines")
@@ -302,14 +302,14 @@ def _contents(
         algorithm = hashed.partition("=")[0]
         # md5, sha1 and no hash at all prove nothing
         strong = hashlib.new(algorithm) if algorithm in _STRONG else None
-        pieces = _hashed(chunks(archive, member), strong)
+        pieces = _hashed(iter_member_chunks(archive, member), strong)
         if keep:
             with _buffer_binary(pieces, member.file_size) as data:
                 binaries.append(read_binary(name, data, alone=alone))
         else:
             device, nul = _looked_through(name, pieces)
             if device:
-                with _buffer_binary(chunks(archive, member), member.file_size) as data:
+                with _buffer_binary(iter_member_chunks(archive, member), member.file_size) as data:
                     elsewhere.append(read_alone(name, data))
             if nul and name.endswith(".py"):
                 broken.append(name)
@@ -355,7 +355,7 @@ def _read_binary_headers(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> B
     try:
         if not name.endswith(".so"):
             data, end = bytearray(), 0
-            for chunk in chunks(archive, member, _HEADERS):
+            for chunk in iter_member_chunks(archive, member, _HEADERS):
                 data += chunk
                 end = end or min(tables_end(bytes(data)), _UNPACKED) + _MORE
                 if len(data) >= end:
@@ -377,7 +377,7 @@ def _read_embedded_sboms(
     return tuple(
         (one.filename, None)
         if at >= _SBOMS or one.file_size > _SBOM
-        else (one.filename, b"".join(chunks(archive, one)))
+        else (one.filename, b"".join(iter_member_chunks(archive, one)))
         for at, one in enumerate(found)
     )
 
@@ -411,7 +411,7 @@ def _buffer_binary(pieces: Iterable[bytes], size: int) -> Iterator[Data]:
                 file.write(chunk)
         with disk_errors(Path(tempfile.gettempdir())):
             file.flush()
-        with mapped(file) as data:
+        with open_memory_map(file) as data:
             yield data
 
 

@@ -16,15 +16,15 @@ from pydantic import Field
 
 from pipelines.core import units
 from pipelines.core.finding import Level
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model, read_data
-from pipelines.core.units import few
-from pipelines.wheels.checking import Installation, Order, Result, check, unless
-from pipelines.wheels.layout import PACKAGES, installed, path_faults
+from pipelines.core.units import join_first
+from pipelines.wheels.checking import Installation, Order, Result, level_if_wrong, wheel_check
+from pipelines.wheels.layout import PACKAGES, installed_path, path_faults
 from pipelines.wheels.metadata import Depth, WheelFacts
-from pipelines.wheels.pythonabi import python_of
+from pipelines.wheels.pythonabi import tag_python_version
 from pipelines.wheels.sboms import all_of
-from pipelines.wheels.tags import incompatibility
+from pipelines.wheels.tags import tag_incompatibility
 
 _FILE = Path(__file__).with_name("limits.yaml")
 _LONGEST = 2 << 20  # characters of METADATA: the long description is in it
@@ -57,12 +57,12 @@ class Limits(Model):
     seconds: Annotated[int, Field(gt=0)]
 
 
-def limits() -> Limits:
+def load_wheel_limits() -> Limits:
     """The file, read once."""
     return read_data(_FILE, Limits)
 
 
-def requirements(facts: WheelFacts, most: int | None = _MOST) -> list[Requirement]:
+def wheel_requirements(facts: WheelFacts, most: int | None = _MOST) -> list[Requirement]:
     """The readable ones among the first ``most``."""
     raw, _ = parse_email(facts.metadata[:_LONGEST].encode())
     result = []
@@ -83,24 +83,24 @@ def on_windows(requirement: Requirement, python: str = "") -> bool:
 
 def required_by(facts: WheelFacts) -> frozenset[str]:
     """The projects that it requires on its platform; of wheels for any, on Windows."""
-    pythons = {python_of(tag) for text in facts.tags for tag in parse_tag(text)} - {""}
+    pythons = {tag_python_version(tag) for text in facts.tags for tag in parse_tag(text)} - {""}
     python = pythons.pop().removesuffix("t") if len(pythons) == 1 else ""
     linux = any("linux" in tag or "macosx" in tag for tag in facts.tags)
     return frozenset(
         canonicalize_name(one.name)
-        for one in requirements(facts)
+        for one in wheel_requirements(facts)
         if linux or on_windows(one, python)
     )
 
 
-@check("readable", "readable")
-def readable(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("readable", "readable")
+def readable_wheel(facts: WheelFacts) -> Iterator[Result]:
     """Hostile files and files that are not wheels are refused earlier."""
-    yield Result("ok", units.counted(len(facts.members), "file"))
+    yield Result("ok", units.pluralize(len(facts.members), "file"))
 
 
-@check("sha256", "sha256")
-def sha256(facts: WheelFacts, stated: str) -> Iterator[Result]:
+@wheel_check("sha256", "sha256")
+def matching_sha256(facts: WheelFacts, stated: str) -> Iterator[Result]:
     """Whether its source states the sha256, and it is right."""
     if not stated:
         yield Result("unknown", "not stated by its source")
@@ -110,39 +110,41 @@ def sha256(facts: WheelFacts, stated: str) -> Iterator[Result]:
         yield Result("error", facts.sha256, stated)
 
 
-@check("name", "name and version", Depth.NAMES)
+@wheel_check("name", "name and version", Depth.NAMES)
 def name_and_version(facts: WheelFacts) -> Iterator[Result]:
     """File name, METADATA and .dist-info directory."""
     yield Result(
-        unless(not facts.names_agree),
+        level_if_wrong(not facts.names_agree),
         f"METADATA {facts.metadata_name} {facts.metadata_version}, {facts.dist_info}",
         f"{facts.name} {facts.version}",
         "" if facts.names_agree else "file name, METADATA and .dist-info must agree",
     )
 
 
-@check("zip", "zip")
-def archive(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("zip", "zip")
+def unambiguous_zip(facts: WheelFacts) -> Iterator[Result]:
     """Whether every installer reads the archive the same way."""
-    extras = f"extra fields {few(facts.form.extras)}" if facts.form.extras else ""
-    level: Level = "error" if facts.form.fault else unless(extras, "warning")
+    extras = f"extra fields {join_first(facts.form.extras)}" if facts.form.extras else ""
+    level: Level = "error" if facts.form.fault else level_if_wrong(extras, "warning")
     actual = facts.form.fault or extras or "unambiguous"
     yield Result(level, actual, "unambiguous, no extra fields")
 
 
-@check("files", "files")
-def files(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("files", "files")
+def installable_files(facts: WheelFacts) -> Iterator[Result]:
     """Whether all files can be installed on Windows, none over another."""
     faults = [f"{name} ({why})" for name, why in path_faults(facts.members).items()]
     faults += [f"{name} (not a Python source: it has a NUL)" for name in facts.broken]
-    yield Result(unless(faults), few(faults) or "distinct", "valid and distinct on Windows")
+    yield Result(
+        level_if_wrong(faults), join_first(faults) or "distinct", "valid and distinct on Windows"
+    )
 
 
-@check("record", "RECORD")
-def record(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("record", "RECORD")
+def record_entries(facts: WheelFacts) -> Iterator[Result]:
     """Every file's hash and size."""
     wrong = [
-        f"{len(names)} {what}: {few(names)}"
+        f"{len(names)} {what}: {join_first(names)}"
         for what, names in (
             ("missing from the wheel", facts.record.missing),
             ("not in RECORD", facts.record.extra),
@@ -150,66 +152,72 @@ def record(facts: WheelFacts) -> Iterator[Result]:
         )
         if names
     ]
-    yield Result(unless(wrong), "; ".join(wrong) or "matches", "matches every file")
+    yield Result(level_if_wrong(wrong), "; ".join(wrong) or "matches", "matches every file")
 
 
-@check("tags", "tags", Depth.NAMES)
+@wheel_check("tags", "tags", Depth.NAMES)
 def stated_tags(facts: WheelFacts) -> Iterator[Result]:
     """Installers use the file name, and only warn if WHEEL differs."""
-    own, level = facts.wheel_tags, unless(not facts.tags_agree, "warning")
-    yield Result(level, few(own), few(facts.tags), values=own)
+    own, level = facts.wheel_tags, level_if_wrong(not facts.tags_agree, "warning")
+    yield Result(level, join_first(own), join_first(facts.tags), values=own)
 
 
-@check("tags-true", "tags match contents", Depth.NAMES)
+@wheel_check("tags-true", "tags match contents", Depth.NAMES)
 def true_tags(facts: WheelFacts) -> Iterator[Result]:
     """Whether its contents match its platform tag."""
     platforms = {tag.platform for text in facts.tags for tag in parse_tag(text)}
     names = [binary.name for binary in facts.binaries]
     wrong = []
     if "any" in platforms and names:
-        wrong.append(f"tagged for any platform, but it has {few(names, '; ')}")
+        wrong.append(f"tagged for any platform, but it has {join_first(names, '; ')}")
     if any(platform.startswith("win") for platform in platforms):
         wrong += [f"{name} is not a Windows binary" for name in names if name.endswith(".so")]
-    level = unless(wrong)
+    level = level_if_wrong(wrong)
     linux = any("linux" in platform for platform in platforms)  # only there the directories differ
     if not wrong and names and facts.purelib and linux:
         wrong, level = ["WHEEL says Root-Is-Purelib, but it has binaries"], "warning"
     if not wrong and not names and platforms != {"any"}:
         wrong, level = ["tagged for one platform, but it has no binaries"], "warning"
-    yield Result(level, ", ".join(facts.tags[:_SHOWN]), hint=few(wrong, "; "))
+    yield Result(level, ", ".join(facts.tags[:_SHOWN]), hint=join_first(wrong, "; "))
 
 
-@check("platform", "platform")
-def platform(facts: WheelFacts, order: Order) -> Iterator[Result]:
+@wheel_check("platform", "platform")
+def requested_platform(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """Only the one that it was built for."""
     platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
-    yield Result(unless(platforms != [order.platform]), few(platforms), order.platform)
+    yield Result(
+        level_if_wrong(platforms != [order.platform]), join_first(platforms), order.platform
+    )
 
 
-@check("python", "Python")
-def python(facts: WheelFacts, order: Order) -> Iterator[Result]:
+@wheel_check("python", "Python")
+def requested_python(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """One that the requested Python accepts; exactly the recipe's ``wheel_tag`` if it has one."""
     tag = order.tag
     own = [each.rpartition("-")[0] for each in facts.tags]
     takes = {f"{each.interpreter}-{each.abi}" for each in order.takes}
     if tag:
-        yield Result(unless(own != [tag] or tag not in takes), few(own), f"only {tag}")
+        yield Result(
+            level_if_wrong(own != [tag] or tag not in takes), join_first(own), f"only {tag}"
+        )
     else:
-        level = unless(not takes.intersection(own))
-        yield Result(level, few(own), f"one that {order.python} accepts")
+        level = level_if_wrong(not takes.intersection(own))
+        yield Result(level, join_first(own), f"one that {order.python} accepts")
 
 
-@check("installable", "platform and Python")
-def installable(facts: WheelFacts, installation: Installation) -> Iterator[Result]:
+@wheel_check("installable", "platform and Python")
+def installable_tags(facts: WheelFacts, installation: Installation) -> Iterator[Result]:
     """Whether the Python that it is to be installed for accepts it."""
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
-    why = incompatibility(tags, installation.python, installation.platforms)
+    why = tag_incompatibility(tags, installation.python, installation.platforms)
     expected = f"one that Python {installation.python} accepts there"
-    yield Result(unless(why), ", ".join(facts.tags[:_SHOWN]), expected, why, values=facts.tags)
+    yield Result(
+        level_if_wrong(why), ", ".join(facts.tags[:_SHOWN]), expected, why, values=facts.tags
+    )
 
 
-@check("metadata", "METADATA", Depth.NAMES)
-def metadata(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("metadata", "METADATA", Depth.NAMES)
+def valid_metadata(facts: WheelFacts) -> Iterator[Result]:
     """Whether the packaging library accepts METADATA."""
     if fault := _too_long(facts):
         yield Result("unknown", fault)
@@ -225,13 +233,13 @@ def metadata(facts: WheelFacts) -> Iterator[Result]:
     problems = [text for text in problems if text not in early]
     twice = sorted({"name", "version", "requires-python"} & strange.keys())
     problems = [f"{name} is duplicated or unreadable" for name in twice] + problems
-    level: Level = "error" if twice else unless(problems, "warning")
-    actual = units.counted(len(problems), "problem") if problems else "valid"
-    yield Result(level, few([actual, *early], "; "), hint=few(problems, "; "))
+    level: Level = "error" if twice else level_if_wrong(problems, "warning")
+    actual = units.pluralize(len(problems), "problem") if problems else "valid"
+    yield Result(level, join_first([actual, *early], "; "), hint=join_first(problems, "; "))
 
 
-@check("requirements", "requirements", Depth.NAMES)
-def required(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("requirements", "requirements", Depth.NAMES)
+def valid_requirements(facts: WheelFacts) -> Iterator[Result]:
     """Each ``Requires-Dist`` and ``Requires-Python``, also against the tags."""
     if fault := _too_long(facts):
         yield Result("unknown", fault)
@@ -243,24 +251,24 @@ def required(facts: WheelFacts) -> Iterator[Result]:
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            wrong.append(f"{line(text, 100)} is not a valid requirement")
+            wrong.append(f"{safe_line(text, 100)} is not a valid requirement")
             continue
         if requirement.url:
-            odd.append(f"{line(text, 100)} names an address, which indexes reject")
+            odd.append(f"{safe_line(text, 100)} names an address, which indexes reject")
         if canonicalize_name(requirement.name) == facts.name and not requirement.extras:
-            odd.append(f"{line(text, 100)}: it requires itself")
+            odd.append(f"{safe_line(text, 100)}: it requires itself")
     wrong += _check_requires_python(facts, raw.get("requires_python", ""))
-    level: Level = "error" if wrong else unless(odd, "warning")
+    level: Level = "error" if wrong else level_if_wrong(odd, "warning")
     actual = ", ".join(texts[:_SHOWN]) or "none"
-    yield Result(level, actual, hint=few(wrong + odd, "; "), values=texts)
+    yield Result(level, actual, hint=join_first(wrong + odd, "; "), values=texts)
 
 
-@check("torch", "torch")
-def torch(facts: WheelFacts, order: Order) -> Iterator[Result]:
+@wheel_check("torch", "torch")
+def torch_requirement(facts: WheelFacts, order: Order) -> Iterator[Result]:
     """Whether its METADATA accepts the requested torch."""
     own = (
         requirement
-        for requirement in requirements(facts, None)
+        for requirement in wheel_requirements(facts, None)
         if canonicalize_name(requirement.name) == "torch"
     )
     requirement = next((item for item in own if item.marker is None), None)
@@ -268,19 +276,19 @@ def torch(facts: WheelFacts, order: Order) -> Iterator[Result]:
         release = order.torch if order.torch.count(".") > 1 else f"{order.torch}.0"
         fits = requirement.specifier.contains(release, prereleases=True)
         why = "" if fits else f"it requires {requirement}, but is for torch {order.torch}"
-        yield Result(unless(not fits), str(requirement), order.torch, why)
+        yield Result(level_if_wrong(not fits), str(requirement), order.torch, why)
 
 
-@check("sbom", "SBOM", Depth.NAMES)
-def sboms(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("sbom", "SBOM", Depth.NAMES)
+def bundled_sboms(facts: WheelFacts) -> Iterator[Result]:
     """Its SBOMs; a wheel without any is fine."""
     if not facts.sboms:
         yield Result("ok", "none")
     for number, sbom in enumerate(all_of(facts), 1):
         level: Level = "error" if sbom.state == "invalid" else "unknown"
         if sbom.state == "valid":
-            level = unless(sbom.of_another, "warning")
-        count = units.counted(sbom.count, "component")
+            level = level_if_wrong(sbom.of_another, "warning")
+        count = units.pluralize(sbom.count, "component")
         why = f"it describes {sbom.subject}" if sbom.of_another else sbom.problem
         actual = f"{sbom.format or 'of an unknown format'}, {count}, {sbom.state}"
         if not sbom.format:
@@ -293,36 +301,36 @@ def sboms(facts: WheelFacts) -> Iterator[Result]:
         )
 
 
-@check("paths", "paths", Depth.NAMES)
-def paths(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("paths", "paths", Depth.NAMES)
+def windows_path_lengths(facts: WheelFacts) -> Iterator[Result]:
     """Whether its paths fit into the usual install directories on Windows."""
-    names = [installed(name).removeprefix(f"{PACKAGES}/") for name in facts.members]
+    names = [installed_path(name).removeprefix(f"{PACKAGES}/") for name in facts.members]
     longest = max(names, key=len, default="")
-    table = limits()
+    table = load_wheel_limits()
     over = []
     for folder in table.folders:
         length = len(folder.path.replace("{user}", _USER)) + 1 + len(longest)
         if length > table.longest_path:
             over.append(f"{length} characters in {folder.name}")
-    hint = f"{line(longest, 300)} has {', '.join(over)}; the limit is {table.longest_path}"
+    hint = f"{safe_line(longest, 300)} has {', '.join(over)}; the limit is {table.longest_path}"
     everywhere = len(over) == len(table.folders)
     yield Result(
-        "error" if everywhere else unless(over, "warning"),
+        "error" if everywhere else level_if_wrong(over, "warning"),
         f"at most {len(longest)} characters below site-packages",
         hint=hint if over else "",
     )
 
 
-@check("upload", "upload", Depth.NAMES)
-def upload(facts: WheelFacts) -> Iterator[Result]:
+@wheel_check("upload", "upload", Depth.NAMES)
+def upload_size(facts: WheelFacts) -> Iterator[Result]:
     """Which services accept a file of its size."""
     local = Version(facts.version).local
-    over = [upload.name for upload in limits().uploads if facts.size > upload.bytes]
+    over = [upload.name for upload in load_wheel_limits().uploads if facts.size > upload.bytes]
     hints = [f"larger than {name} accepts by default" for name in over]
     if local:
-        hints.append(f"PyPI rejects local versions (+{line(local, 40)})")
-    level = unless(len(over) == len(limits().uploads), "warning")
-    yield Result(level, units.size(facts.size), hint="; ".join(hints))
+        hints.append(f"PyPI rejects local versions (+{safe_line(local, 40)})")
+    level = level_if_wrong(len(over) == len(load_wheel_limits().uploads), "warning")
+    yield Result(level, units.format_size(facts.size), hint="; ".join(hints))
 
 
 def _too_long(facts: WheelFacts) -> str:
@@ -339,14 +347,14 @@ def _check_requires_python(facts: WheelFacts, stated: str) -> Iterator[str]:
     try:
         specifiers = SpecifierSet(stated)
     except InvalidSpecifier:
-        yield f"Requires-Python {line(stated, 60)} is not a version range"
+        yield f"Requires-Python {safe_line(stated, 60)} is not a version range"
         return
     tags = {tag for text in facts.tags for tag in parse_tag(text)}
-    own = {python_of(tag).removesuffix("t") for tag in tags} - {""}
+    own = {tag_python_version(tag).removesuffix("t") for tag in tags} - {""}
     exact = all(tag.abi not in ("abi3", "abi3t", "none") for tag in tags)
     if (
         own
         and exact
         and not any(specifiers.contains(f"{o}.{p}") for o in own for p in range(_PATCHES))
     ):
-        yield f"Requires-Python {line(stated, 60)} excludes the Pythons of its tags"
+        yield f"Requires-Python {safe_line(stated, 60)} excludes the Pythons of its tags"

@@ -19,7 +19,7 @@ from pipelines.wheels.petables import (
     read_imports,
     read_late,
 )
-from pipelines.wheels.toolkit import cudarts
+from pipelines.wheels.toolkit import cuda_runtime_dlls
 
 X64 = 0x8664
 ARM64 = 0xAA64
@@ -100,7 +100,7 @@ def read_pe(data: Data) -> PeFacts:
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
         inits=tuple(sorted(name for name in called if name.startswith("PyInit_"))),
-        cudarts=cudarts(libraries),
+        cudarts=cuda_runtime_dlls(libraries),
         imports=tuple(sorted(libraries)),
         linked=read_linked(
             data,

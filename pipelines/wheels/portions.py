@@ -21,7 +21,7 @@ class Portion(NamedTuple):
     end: int
 
 
-def portions(data: Data) -> list[Portion]:
+def binary_portions(data: Data) -> list[Portion]:
     """The parts of a PE or ELF file; of any other or unreadable file only one, ``bytes``."""
     everything = [Portion("bytes", 0, len(data))]
     try:

@@ -28,10 +28,10 @@ def bound_to(name: str, imports: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({f"3.{match[1]}{match[2].lower()}" for match in matches if match}))
 
 
-def incompatibility(tag: Tag, name: str, imports: Iterable[str]) -> str:
+def module_incompatibility(tag: Tag, name: str, imports: Iterable[str]) -> str:
     """Why a module does not work with each Python of ``tag``; empty if it does."""
     imports = [*imports]
-    bound, own = bound_to(name, imports), python_of(tag)
+    bound, own = bound_to(name, imports), tag_python_version(tag)
     if tag.abi == "none":
         return f"only for Python {' and '.join(bound)}" if bound and bound != (own,) else ""
     if tag.abi in ("abi3", "abi3t"):
@@ -56,7 +56,7 @@ def incompatibility(tag: Tag, name: str, imports: Iterable[str]) -> str:
     return ""
 
 
-def python_of(tag: Tag) -> str:
+def tag_python_version(tag: Tag) -> str:
     """The Python of a tag, ``3.14t`` for ``cp314-cp314t``; empty if not a single one."""
     match = _CPYTHON.fullmatch(tag.interpreter)
     free = match and tag.abi == f"{tag.interpreter}t"

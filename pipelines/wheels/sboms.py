@@ -14,10 +14,10 @@ from packaging.utils import canonicalize_name
 from pydantic import Field
 
 from pipelines.core.extras import find_missing
-from pipelines.core.hosttext import line
-from pipelines.core.jsonfile import as_dict, inside, once
+from pipelines.core.hosttext import safe_line
+from pipelines.core.jsonfile import as_dict, child_values, reject_duplicate_keys
 from pipelines.core.model import Model
-from pipelines.core.versions import version_of
+from pipelines.core.versions import parse_version
 from pipelines.wheels.metadata import WheelFacts
 
 _DEPTH = 64
@@ -72,13 +72,13 @@ def all_of(facts: WheelFacts) -> tuple[Sbom, ...]:
     """All SBOMs of a wheel."""
     left, sboms = _VALUES, []
     for file, data in facts.sboms:
-        sbom, values = read(file, data, facts.name, facts.version, left)
+        sbom, values = read_sbom(file, data, facts.name, facts.version, left)
         left = max(0, left - values)
         sboms.append(sbom)
     return tuple(sboms)
 
 
-def read(
+def read_sbom(
     file: str, data: bytes | None, name: str, version: str, most: int = _VALUES
 ) -> tuple[Sbom, int]:
     """An SBOM of the wheel ``name`` ``version``, and how many values it has.
@@ -86,7 +86,7 @@ def read(
     ``data`` is ``None`` if it is too large. With more than ``most`` values it is not validated.
     Never raises.
     """
-    made = Sbom(file=line(file, 300), state="not checked")
+    made = Sbom(file=safe_line(file, 300), state="not checked")
     if data is None:
         return _updated_sbom(made, problem="too large, or too many of them"), 0
     try:
@@ -94,9 +94,9 @@ def read(
     except (ValueError, RecursionError) as error:
         if not file.endswith((".json", ".cdx", ".spdx")) or data.lstrip()[:1] == b"<":
             return _updated_sbom(made, problem="this format is not checked"), 0
-        return _updated_sbom(made, state="invalid", problem=line(f"not JSON: {error}", 300)), 0
+        return _updated_sbom(made, state="invalid", problem=safe_line(f"not JSON: {error}", 300)), 0
     if isinstance(document, dict) and isinstance(document.get("spdxVersion"), str):
-        title = line(document["spdxVersion"].replace("SPDX-", "SPDX "), 40)
+        title = safe_line(document["spdxVersion"].replace("SPDX-", "SPDX "), 40)
         why = "SPDX is not validated"
         return _updated_sbom(
             made, format=title, problem=why, count=len(_list_or_empty(document.get("packages")))
@@ -126,7 +126,7 @@ def _cyclonedx(
         state = "invalid" if problem else "valid"
     return _updated_sbom(
         made,
-        format=f"CycloneDX {line(release, 20)}",
+        format=f"CycloneDX {safe_line(release, 20)}",
         state=state,
         problem=problem,
         subject=" ".join(
@@ -143,8 +143,8 @@ def _another(subject: dict[str, Any], name: str, version: str) -> bool:
     """Whether it describes another PyPI release; other kinds of packages have other names."""
     if not _sbom_text_field(subject, "purl").startswith("pkg:pypi/"):
         return False
-    own = version_of(_sbom_text_field(subject, "version"))
-    same = own is not None and own == version_of(version)
+    own = parse_version(_sbom_text_field(subject, "version"))
+    same = own is not None and own == parse_version(version)
     return not same or canonicalize_name(_sbom_text_field(subject, "name")) != canonicalize_name(
         name
     )
@@ -172,7 +172,7 @@ def problem_of(data: bytes, release: str, *, strict: bool = False) -> str:
     if error is None:
         return ""
     place = "/".join(map(str, error.absolute_path)) or "(top level)"
-    return line(f"{place}: {error.message}", 300)
+    return safe_line(f"{place}: {error.message}", 300)
 
 
 def _unique(_: object, unique: bool, items: Any, __: object) -> Iterator[Exception]:
@@ -186,13 +186,13 @@ def _unique(_: object, unique: bool, items: Any, __: object) -> Iterator[Excepti
 
 def _parsed(data: bytes) -> tuple[Any, int]:
     """The JSON and how many values are in it; ``ValueError`` if it is nested too deeply."""
-    document = json.loads(data, object_pairs_hook=once)
+    document = json.loads(data, object_pairs_hook=reject_duplicate_keys)
     level, values = [document], 0
     for _ in range(_DEPTH):
         if not level:
             return document, values
         values += len(level)
-        level = [inner for value in level for inner in inside(value)]
+        level = [inner for value in level for inner in child_values(value)]
     raise ValueError(f"nested deeper than {_DEPTH} levels")
 
 
@@ -228,7 +228,7 @@ def _own_properties(row: dict[str, Any]) -> dict[str, str]:
 
 def _sbom_text_field(row: dict[str, Any], key: str) -> str:
     value = row.get(key)
-    return line(value, 200) if isinstance(value, str) else ""
+    return safe_line(value, 200) if isinstance(value, str) else ""
 
 
 def _list_or_empty(value: Any) -> list[Any]:

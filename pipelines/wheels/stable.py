@@ -11,15 +11,15 @@ from packaging.version import Version
 
 from pipelines.core.architectures.serving import is_of_toolkit
 from pipelines.core.extras import require_extra
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model
-from pipelines.core.units import few
-from pipelines.wheels.checking import Result, check, unless
-from pipelines.wheels.imports import demangled
+from pipelines.core.units import join_first
+from pipelines.wheels.checking import Result, level_if_wrong, wheel_check
+from pipelines.wheels.imports import demangle_symbol
 from pipelines.wheels.metadata import Depth, WheelFacts
-from pipelines.wheels.packaging import requirements
+from pipelines.wheels.packaging import wheel_requirements
 from pipelines.wheels.petables import Need
-from pipelines.wheels.pythonabi import python_of
+from pipelines.wheels.pythonabi import tag_python_version
 
 _TORCH = ("torch", "c10")  # how its DLLs begin
 _SHIM = ("aoti_torch_", "torch_")  # how names of its C shim begin
@@ -65,7 +65,7 @@ def stable_of(facts: WheelFacts) -> Stable | None:
             {name for library, name in needs if library.startswith(_TORCH)}, unread
         ),
         **_classify_python_imports(needs, libraries | {library for library, _ in needs}, unread),
-        unread=tuple(line(name) for name in unread[:_SHOWN]),
+        unread=tuple(safe_line(name) for name in unread[:_SHOWN]),
     )
 
 
@@ -96,7 +96,7 @@ def _classify_torch_symbols(names: set[str], unread: Collection[str]) -> dict[st
         "least_torch": _newest_dotted_version(shim[name] for name in names)
         if state == "stable" and names
         else "",
-        "beyond_torch": tuple(demangled(name) for name in (beyond or unlisted)[:_SHOWN]),
+        "beyond_torch": tuple(demangle_symbol(name) for name in (beyond or unlisted)[:_SHOWN]),
     }
 
 
@@ -116,7 +116,7 @@ def _classify_python_imports(
         "python": state if used or unread else "none",
         "least_python": _newest_dotted_version(added[name] for name in names) if limited else "",
         "bound_to": tuple(sorted(bound, key=lambda version: (len(version), version))),
-        "beyond_python": tuple(line(name) for name in beyond[:_SHOWN]),
+        "beyond_python": tuple(safe_line(name) for name in beyond[:_SHOWN]),
     }
 
 
@@ -140,7 +140,7 @@ def _limited_api_versions() -> dict[str, tuple[int, ...]]:
     return {entry.symbol.name: (entry.added.major, entry.added.minor) for entry in every}
 
 
-@check("stable-abi", "stable ABI", Depth.TABLES)
+@wheel_check("stable-abi", "stable ABI", Depth.TABLES)
 def stable_abi(facts: WheelFacts) -> Iterator[Result]:
     """Whether the ABIs match its tags and METADATA."""
     stable = stable_of(facts)
@@ -162,16 +162,20 @@ def stable_abi(facts: WheelFacts) -> Iterator[Result]:
     unknown = "unknown" in (stable.torch, stable.python)
     beyond = (*stable.beyond_python, *stable.beyond_torch) if unknown else ()
     yield Result(
-        "error" if tag else "warning" if older else unless(unknown, "unknown"),
+        "error" if tag else "warning" if older else level_if_wrong(unknown, "unknown"),
         f"{torches[stable.torch]}; {pythons[stable.python]}",
-        hint="; ".join(filter(None, (tag, older))) or few(beyond, "; ", 3),
+        hint="; ".join(filter(None, (tag, older))) or join_first(beyond, "; ", 3),
     )
 
 
 def _false_abi3_claim(facts: WheelFacts, stable: Stable) -> str:
     """What an abi3 tag promises that is not true."""
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
-    stated = [Version(version) for tag in tags if tag.abi == "abi3" and (version := python_of(tag))]
+    stated = [
+        Version(version)
+        for tag in tags
+        if tag.abi == "abi3" and (version := tag_python_version(tag))
+    ]
     if {tag.abi for tag in tags} != {"abi3"} or not stated or not stable.least_python:
         return ""
     if Version(stable.least_python) <= min(stated):
@@ -187,7 +191,7 @@ def _older(facts: WheelFacts, stable: Stable) -> str:
     if stable.torch != "stable":
         return ""
     minor = int(stable.least_torch.split(".")[1])
-    for requirement in requirements(facts):
+    for requirement in wheel_requirements(facts):
         old = [f"2.{n}.0" for n in range(minor) if requirement.specifier.contains(f"2.{n}.0")]
         if (
             requirement.name.lower() == "torch"
@@ -195,7 +199,6 @@ def _older(facts: WheelFacts, stable: Stable) -> str:
             and requirement.marker is None
             and old
         ):
-            return (
-                f"'{line(requirement, 80)}' accepts torch {old[0]}, but needs {stable.least_torch}"
-            )
+            accepts = f"'{safe_line(requirement, 80)}' accepts torch {old[0]}"
+            return f"{accepts}, but needs {stable.least_torch}"
     return ""

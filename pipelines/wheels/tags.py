@@ -58,7 +58,7 @@ def wheel_tags(python: str, platforms: Sequence[str] = WINDOWS) -> dict[Tag, int
     return {tag: rank for rank, tag in enumerate(tags)}
 
 
-def incompatibility(tags: Collection[Tag], python: str, platforms: Sequence[str]) -> str:
+def tag_incompatibility(tags: Collection[Tag], python: str, platforms: Sequence[str]) -> str:
     """Why a Python there does not accept a wheel with these tags; empty if it does."""
     known = wheel_tags(python, platforms)
     if any(tag in known for tag in tags):

@@ -15,7 +15,7 @@ from typing import Any
 import pefile
 
 from pipelines.remote.pestamps import Image
-from pipelines.wheels.fatbin import Data, find, forget
+from pipelines.wheels.fatbin import Data, find_bytes, release_mapped_pages
 
 #: Marks of paths of build machines; the surrounding text decides.
 _MARKS = (b":\\", b":/", b"/home/", b"/root/", b"/Users/", b"/tmp/", b"/build/", b"/github/")
@@ -117,13 +117,13 @@ def _scan_embedded_paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Itera
     """For each mark its path, or an empty string."""
     for mark in _MARKS:
         for start, end in ranges:
-            at = mapped_from = find(data, mark, start, end)
+            at = mapped_from = find_bytes(data, mark, start, end)
             while at >= 0:
                 yield _extract_path_at(data, mark, at)
                 if at - mapped_from > _KEPT:
-                    forget(data)
+                    release_mapped_pages(data)
                     mapped_from = at
-                at = find(data, mark, at + len(mark), end)
+                at = find_bytes(data, mark, at + len(mark), end)
 
 
 def _extract_path_at(data: Data, mark: bytes, at: int) -> str:

@@ -20,7 +20,7 @@ UNREADABLE = (
 )
 
 
-def chunks(
+def iter_member_chunks(
     archive: zipfile.ZipFile, member: zipfile.ZipInfo, size: int = _CHUNK
 ) -> Iterator[bytes]:
     """The member's bytes in chunks, up to its stated size.
@@ -37,7 +37,7 @@ class SpentError(Exception):
 
 
 @contextmanager
-def mapped(file: io.BufferedRandom | io.BufferedReader) -> Iterator[Data]:
+def open_memory_map(file: io.BufferedRandom | io.BufferedReader) -> Iterator[Data]:
     """A file as a memory map; ``b""`` for an empty one."""
     file.flush()
     if not file.seek(0, io.SEEK_END):

@@ -37,7 +37,7 @@ class _AmbiguousError(ValueError):
     """The archive can be read in more than one way."""
 
 
-def form(file: BinaryIO, archive: ZipFile) -> Form:
+def inspect_zip_form(file: BinaryIO, archive: ZipFile) -> Form:
     """The form of ``archive``, which zipfile opened from ``file``; accepts any bytes."""
     extras: set[str] = set()
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from invoke.util import helpline
 
-from pipelines.cli.helptext import OF_PROGRAM, flags_of, flags_of_program, words_of
+from pipelines.cli.helptext import OF_PROGRAM, flags_of, flags_of_program, positional_rows
 from pipelines.cli.options import EVERYWHERE
 from pipelines.cli.program import COMMANDS
 from scripts.reference.markdown import block, cell, code, page, table, text
@@ -46,7 +46,7 @@ def _guide(key: str, docs: Path) -> str:
 
 def _command(name: str) -> Iterator[str]:
     command = COMMANDS[name]
-    words = words_of(command)
+    words = positional_rows(command)
     typed = name.replace(".", " ")
     yield block([" ".join(["Usage: wcw", typed, *(word for word, _ in words), "[FLAGS]"])])
     for paragraph in (inspect.getdoc(command.run) or "").split("\n\n"):

@@ -26,8 +26,8 @@ from pydantic import Field, ValidationError
 
 from pipelines.core.errors import AuditError, ConfigError, PipelineError
 from pipelines.core.evidence import Evidence
-from pipelines.core.jsonfile import parse
-from pipelines.core.model import Model, explain
+from pipelines.core.jsonfile import parse_json_object
+from pipelines.core.model import Model, format_validation_error
 from pipelines.core.paths import CHECKOUT
 from pipelines.record.prebuilt import Sha256
 from pipelines.record.results import BuildResult, RunFacts, SmokeResult
@@ -85,9 +85,9 @@ def unpack(archive: Path, folder: Path) -> tuple[Manifest, str]:
         raise AuditError(f"{archive}: a name occurs twice")
     try:
         text = contents.pop(_NAME, b"")
-        manifest = Manifest.model_validate(parse(text))
+        manifest = Manifest.model_validate(parse_json_object(text))
     except ValidationError as error:
-        raise ConfigError(explain(Path(_NAME), error, Manifest)) from error
+        raise ConfigError(format_validation_error(Path(_NAME), error, Manifest)) from error
     except ValueError as error:
         raise ConfigError(f"{archive}: {_NAME}: {error}") from error
     found = {name: sha256(data).hexdigest() for name, data in contents.items()}

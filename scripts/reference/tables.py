@@ -10,11 +10,11 @@ from typing import Any
 
 from pipelines.core import errors
 from pipelines.core.architectures.archs import KNOWN
-from pipelines.core.architectures.gpus import load_table
+from pipelines.core.architectures.gpus import load_gpu_table
 from pipelines.core.errors import PipelineError
 from pipelines.core.paths import PACKAGE
 from pipelines.diagnosis.model import Heal, Signature, load_catalogue, load_codes
-from pipelines.plan.config.schema import plain, recipe_schema, rows
+from pipelines.plan.config.schema import docstring_to_markdown, key_table_rows, recipe_schema
 from pipelines.plan.matrix.compat import Rule, load_compat
 from pipelines.plan.matrix.torches import load_torches
 from pipelines.recipe.load import RECIPES, load_versions, recipe_names
@@ -55,7 +55,7 @@ def exit_codes() -> str:
     """Every exit code of a command line."""
     said = {code: ("", words) for code, words in errors.ANSWERS.items()}
     for kind in _kinds(PipelineError):
-        said[kind.exit_code] = (kind.title, plain(kind.__doc__ or ""))
+        said[kind.exit_code] = (kind.title, docstring_to_markdown(kind.__doc__ or ""))
     rows_ = ((str(code), title, cell(words)) for code, (title, words) in sorted(said.items()))
     return page(
         "Exit codes",
@@ -166,7 +166,7 @@ def _rule(rule: Rule) -> tuple[str, ...]:
 
 def gpus() -> str:
     """Names of GPUs and their architectures."""
-    known = ((code(gpu.show), gpu.capability, code(gpu.arch)) for gpu in load_table().gpus)
+    known = ((code(gpu.show), gpu.capability, code(gpu.arch)) for gpu in load_gpu_table().gpus)
     spans = ((code(arch), cell(str(span))) for arch, span in KNOWN.items())
     return page(
         "GPUs and architectures",
@@ -240,4 +240,4 @@ def recipe_keys() -> str:
 
 
 def _keys(part: dict[str, Any]) -> str:
-    return linked("\n".join(rows(part)), up="../")
+    return linked("\n".join(key_table_rows(part)), up="../")

@@ -15,7 +15,7 @@ from pathlib import Path
 from pipelines.core.console import host_line
 from pipelines.core.target import Target
 from pipelines.core.units import GIB
-from pipelines.fleet.history import state
+from pipelines.fleet.history import fleet_state
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Task
 from pipelines.fleet.scheduler import Scheduler
@@ -96,7 +96,7 @@ def main(place: Path, hosts: int, tasks: int) -> None:
         nonlocal due, most
         most = max(most, threading.active_count())
         if time.monotonic() > due:
-            state(ledger, {name: one.progress() for name, one in workers.items()})
+            fleet_state(ledger, {name: one.progress() for name, one in workers.items()})
             due = time.monotonic() + 2.0
 
     summary = Scheduler(ledger, pool).run(look)

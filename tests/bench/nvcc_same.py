@@ -26,7 +26,7 @@ from pathlib import Path
 import pipelines
 from pipelines.core.files import sha256_of
 from pipelines.hosts.sandbox.wine import Prefix, find_wine
-from pipelines.recipe.reproducible import settled
+from pipelines.recipe.reproducible import reproducible_environment
 
 SOURCE = Path(pipelines.__file__).parent / "examples/smoke_attention/src"
 UNITS = sorted(path.stem for path in SOURCE.glob("*.cu"))
@@ -34,7 +34,7 @@ VARIABLES = {
     "TMP": r"C:\t",
     "TEMP": r"C:\t",
     "SOURCE_DATE_EPOCH": "1704067200",
-    **settled({}, "stand-in", "13.0", {}),
+    **reproducible_environment({}, "stand-in", "13.0", {}),
 }
 NVCC = (
     *("nvcc", "-keep", "-O3", "-std=c++14", "--use-local-env", "-Xcompiler", "/MD"),

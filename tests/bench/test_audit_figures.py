@@ -14,13 +14,13 @@ import pefile
 import pytest
 from test_figures import show
 
-from pipelines.audit.loads import judge
-from pipelines.audit.lookup import of_torch
-from pipelines.plan.prebuilt.candidates import offers_of
+from pipelines.audit.loads import look_up_imports
+from pipelines.audit.lookup import torch_exports
+from pipelines.plan.prebuilt.candidates import list_wheel_offers
 from pipelines.plan.prebuilt.downloads import fetch_all
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.toolchain.sources import index_url
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 from pipelines.wheels.pe import read_pe
 
 XFORMERS = "xformers-0.0.30-cp311-cp311-win_amd64.whl"
@@ -30,7 +30,7 @@ LACKS = {"2.7.0": {}, "2.8.0": {"c10.dll": 1}, "2.5.1": {"c10.dll": 1, "torch_cp
 MEASURED = """
 import json, sys, time
 from pathlib import Path
-from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.examination import AuditOptions, audit_wheel
 from pipelines.audit.load_checks import references_to
 from pipelines.audit.inputs import Input
 from pipelines.toolchain.lock import Cache, load_lock
@@ -42,7 +42,7 @@ if sys.argv[2:] == ["labels"]:  # as it was: the containers' labels alone
 began, used = time.monotonic(), time.process_time()
 cache = Cache(load_lock(), offline=True)
 references = references_to(["2.7.0"], [path.name], cache)
-found = examine(Input(path.name, "", path), AuditOptions(references=references))
+found = audit_wheel(Input(path.name, "", path), AuditOptions(references=references))
 print(json.dumps({
     "seconds": time.monotonic() - began, "cpu": time.process_time() - used,
     # ru_maxrss would begin with that of the process which started this one.
@@ -55,7 +55,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def wheel() -> Path:
     cache = Cache(load_lock())
-    (offer,) = [one for one in offers_of(index_url(), "xformers") if one.file == XFORMERS]
+    (offer,) = [one for one in list_wheel_offers(index_url(), "xformers") if one.file == XFORMERS]
     (kept,) = fetch_all([offer], cache)
     return cache.place(kept.file, kept.sha256 or "")
 
@@ -64,10 +64,10 @@ def test_which_torch_xformers_loads_with(wheel: Path) -> None:
     """By the genuine wheels of torch; each misses what Windows would fail with."""
     cache = Cache(load_lock())
     began = time.monotonic()
-    tables = [of_torch(release, cache, python="3.11") for release in LACKS]
+    tables = [torch_exports(release, cache, python="3.11") for release in LACKS]
     show("exports of three releases of torch", f"{time.monotonic() - began:.1f} s", "1 s if kept")
-    binaries = [one for one in inspect(wheel).binaries if one.name.endswith("/_C.pyd")]
-    found = {one.against: one for one in judge(binaries, tables)}
+    binaries = [one for one in inspect_wheel(wheel).binaries if one.name.endswith("/_C.pyd")]
+    found = {one.against: one for one in look_up_imports(binaries, tables)}
     for release, lacks in LACKS.items():
         loads = found[f"torch {release} (cp311)"]
         libraries = [one.library for one in loads.missing]
@@ -79,7 +79,7 @@ def test_which_torch_xformers_loads_with(wheel: Path) -> None:
 
 
 def test_the_audit_of_a_large_wheel(wheel: Path) -> None:
-    of_torch("2.7.0", Cache(load_lock()), python="3.11")
+    torch_exports("2.7.0", Cache(load_lock()), python="3.11")
     paths = {"PYTHONPATH": str(Path(__file__).parents[2])}
 
     def measured(*words: str) -> Any:

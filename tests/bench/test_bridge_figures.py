@@ -25,7 +25,7 @@ from defusedxml import ElementTree
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.remote import process
 from pipelines.reports.junit import read_pytest
 from pipelines.stages.line import Line, run_build, run_test
@@ -162,7 +162,7 @@ def native_wheel(base: Path) -> Path | None:
             "compile_cache": {"kind": "off"},
         }
     )
-    plan = resolve(settings, Request(axes={"archs": "80+PTX"}))
+    plan = resolve_build_plan(settings, Request(axes={"archs": "80+PTX"}))
     building = Line(plan, LiveSession(plan.host))
     try:
         (wheel,) = (run_build(building) / "wheels").glob("*.whl")

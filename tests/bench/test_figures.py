@@ -23,7 +23,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.remote import rpc
 from pipelines.remote.jobs import follow, launch, store
-from pipelines.session.transports.winrs import connect
+from pipelines.session.transports.winrs import connect_winrs
 from pipelines.toolchain.lock import Cache, load_lock
 
 
@@ -83,7 +83,7 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
         for _ in range(calls):
             session.call(rpc.ping)
         ours = (time.monotonic() - began) / calls
-        connection = connect(sandbox.endpoint(sandbox.start(ephemeral=True)))
+        connection = connect_winrs(sandbox.endpoint(sandbox.start(ephemeral=True)))
         began = time.monotonic()
         for _ in range(5):
             shell = connection.open_shell(codepage=65001)

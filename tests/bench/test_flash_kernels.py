@@ -18,9 +18,9 @@ import yaml
 
 from pipelines.core.files import sha256_of
 from pipelines.hosts.live import LiveSession
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.publish.rebuild.published import read_published
-from pipelines.publish.rebuild.run import as_json, run_rebuild
+from pipelines.publish.rebuild.run import rebuild_verdict_json, run_rebuild
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree
@@ -28,7 +28,7 @@ from pipelines.record.results import BuildResult
 from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import Line, run_build
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.wheels.differences import compare
+from pipelines.wheels.differences import compare_wheels
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
@@ -110,7 +110,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def opened(environment: Path, base: Path, root: str) -> Line:
     settings = cuda_environment.settings(environment, base, root)
     asked = Request(axes={"host": "here", "recipe": "flash-kernels", "archs": "80"})
-    plan = resolve(settings, asked)
+    plan = resolve_build_plan(settings, asked)
     return Line(plan, LiveSession(plan.host))
 
 
@@ -129,7 +129,7 @@ def test_a_second_party_builds_the_same_bytes(
     finally:
         first.close()
         second.close()
-    assert as_json(second.run)["verdict"] == "identical"
+    assert rebuild_verdict_json(second.run)["verdict"] == "identical"
     ours, theirs = (run.path.glob("wheels/*.whl") for run in (first.run, second.run))
     wheel, other = next(ours), next(theirs)
     assert wheel.read_bytes() == other.read_bytes()
@@ -156,7 +156,7 @@ def test_without_the_switch_the_same_source_gives_other_bytes(
             wheels += [*(run_build(line) / "wheels").glob("*.whl")]
         finally:
             line.close()
-    verdict, found = compare(*map(checked, wheels))
+    verdict, found = compare_wheels(*map(checked, wheels))
     assert verdict == "different"
     assert any(one.file.endswith(".so") for one in found)
     print(f"\nwithout reproducible: true, {len(found)} differences, such as {found[0].summary}")

@@ -22,9 +22,9 @@ from test_figures import show
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from fleet_world import planned, simulated
 
-from pipelines.core.units import GIB, seconds
+from pipelines.core.units import GIB, format_seconds
 from pipelines.fleet.model import Machine, Needs, Task
-from pipelines.fleet.policy import Room, assign
+from pipelines.fleet.policy import Room, assign_tasks
 from pipelines.recipe.load import load_recipe
 from pipelines.remote.shards import balance
 
@@ -148,10 +148,10 @@ def test_flash_attn_in_shares_on_eight_hosts(tmp_path: Path, cores: int) -> None
         assert goal == "-" or done <= 1.25 * best
         show(
             f"flash-attn, 8 shares on 8 x {cores} cores, {label}",
-            f"{done / best:.3f} of {seconds(best)}",
+            f"{done / best:.3f} of {format_seconds(best)}",
             goal,
         )
-    show("  alone on one of them", seconds(wall(list(MEASURED.values()), cores)), "-")
+    show("  alone on one of them", format_seconds(wall(list(MEASURED.values()), cores)), "-")
 
 
 def test_ten_thousand_cells_on_two_hundred_hosts(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_what_a_round_costs() -> None:
     for room, task in zip([*rooms.values()][1:], tasks, strict=False):
         room.take(task, room.seconds(task))
     began = time.process_time()
-    begun = assign(waiting, rooms, 0.0)
+    begun = assign_tasks(waiting, rooms, 0.0)
     took = time.process_time() - began
     assert len(begun) == 1
     show("a round of assignments, 10,000 x 200", f"{took * 1e3:.1f} ms of one core", "-")

@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 from indexes import finished
 
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.store import Store
-from pipelines.publish.offers import offers_of
+from pipelines.publish.offers import collect_offers
 
 
 def test_one_more_wheel_in_an_index_of_500(tmp_path: Path) -> None:
@@ -30,13 +30,13 @@ def test_one_more_wheel_in_an_index_of_500(tmp_path: Path) -> None:
     ]
     store = Store(str(tmp_path / "index"))
     began = time.perf_counter()
-    offers = offers_of(runs, Path(tempfile.mkdtemp()), untested=False)
+    offers = collect_offers(runs, Path(tempfile.mkdtemp()), untested=False)
     read = time.perf_counter() - began
     began = time.perf_counter()
-    publish(store, Order(offers[:-1]), say=lambda _: None)
+    publish_wheels(store, Order(offers[:-1]), say=lambda _: None)
     first = time.perf_counter() - began
     began = time.perf_counter()
-    done = publish(store, Order(offers[-1:]), say=lambda _: None)
+    done = publish_wheels(store, Order(offers[-1:]), say=lambda _: None)
     more = time.perf_counter() - began
     front = (tmp_path / "index/index.html").stat().st_size
     print(f"\n500 wheels and their variants: read {read:.1f} s, published {first:.1f} s")

@@ -19,7 +19,7 @@ from pipelines.hosts.base import OpenOptions, Silent
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.remote import provision
-from pipelines.session.transports.winrs import connect
+from pipelines.session.transports.winrs import connect_winrs
 from pipelines.toolchain.lock import Cache, load_lock
 
 KEY = r"HKLM\SOFTWARE\WcwBench"
@@ -72,7 +72,7 @@ def test_nothing_to_do(sandbox: Sandbox) -> None:
         memory = host_memory(sandbox)
     assert all(check["ok"] for check in checks)
 
-    connection = connect(sandbox.endpoint(sandbox.start(ephemeral=True)))
+    connection = connect_winrs(sandbox.endpoint(sandbox.start(ephemeral=True)))
     began = time.monotonic()
     for _ in SPECS:
         shell = connection.open_shell(codepage=65001)

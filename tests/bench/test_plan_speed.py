@@ -10,7 +10,7 @@ from pipelines.core.units import GIB
 from pipelines.plan.config.model import Config
 from pipelines.plan.matrix.buildplan import Request
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.plan import planned
+from pipelines.plan.matrix.plan import plan_matrix
 
 LISTS = "80|86|89|90|80;90|80;86;89;90+PTX|86+PTX"
 
@@ -28,7 +28,7 @@ def test_five_hundred_cells() -> None:
         "python": "3.10,3.11,3.12,3.13",
         "archs": LISTS,
     }
-    made = planned(settings, Request(axes=asked), facts=host)
+    made = plan_matrix(settings, Request(axes=asked), facts=host)
     took = time.monotonic() - began
     assert len(made.rows) == 504
     show(f"planning {len(made.rows)} cells", f"{took:.2f} s", "1 s")

@@ -14,7 +14,7 @@ import report_samples as samples
 
 from pipelines.reports import markdown
 from pipelines.reports.load import load_view
-from pipelines.reports.write import write
+from pipelines.reports.write import write_summary_pages
 
 CELLS = 100
 
@@ -25,7 +25,7 @@ def test_a_hundred_cells(tmp_path: Path) -> None:
     for _ in range(3):
         began = time.monotonic()
         views = [load_view(run) for run in runs]
-        page = write(views, tmp_path)
+        page = write_summary_pages(views, tmp_path)
         took.append(time.monotonic() - began)
     assert page.read_text("utf-8").count('<article class="cell"') == CELLS
     show(f"report of {CELLS} cells", f"{min(took):.2f} s", "2 s")

@@ -35,7 +35,10 @@ def test_published_wheels(tmp_path: Path) -> None:
     took = time.monotonic() - begun
     whole = examine_all(resolve_inputs(RELEASES, cache, **names), AuditOptions())  # type: ignore[arg-type]
     fetched, size = sum(one.fetched for one in parts), sum(one.size for one in whole)
-    print(f"\n{len(parts)} wheels: {units.size(fetched)} of {units.size(size)} in {took:.0f} s")
+    print(
+        f"\n{len(parts)} wheels: {units.format_size(fetched)} of {units.format_size(size)} in "
+        f"{took:.0f} s"
+    )
     assert len(parts) >= len(RELEASES)
     for part, full in zip(parts, whole, strict=True):
         known = {(one.id, one.subject): one for one in full.findings}

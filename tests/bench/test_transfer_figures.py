@@ -24,7 +24,7 @@ from pipelines.core.paths import PACKAGE
 from pipelines.remote import rpc
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint, Secret
-from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream, connect
+from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream, connect_winrs
 
 MB = 1_000_000
 SIZE = 64 << 20
@@ -164,7 +164,7 @@ def ours(place: Place, url: str = "") -> tuple[float, float]:
 
 def raw(place: Place, url: str = "") -> tuple[float, float]:
     """pywinrm's own Send and Receive in a loop, into and out of ``cat``: no checks, no rename."""
-    protocol: Any = connect(place.endpoint(url))
+    protocol: Any = connect_winrs(place.endpoint(url))
     shell = protocol.open_shell(codepage=65001)
 
     def send() -> None:
@@ -219,7 +219,7 @@ def test_against_a_process_per_piece(place: Place) -> None:
 
     The process is this machine's Python, which starts much faster than a PowerShell.
     """
-    protocol: Any = connect(place.endpoint())
+    protocol: Any = connect_winrs(place.endpoint())
     pieces = 6
 
     def by_input() -> None:

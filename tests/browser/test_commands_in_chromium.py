@@ -17,7 +17,7 @@ from catalogues import wheel
 from pasted import PAGE, TORCH, filled
 
 from pipelines.publish.index.catalogue import Catalogue
-from pipelines.publish.index.pages import render
+from pipelines.publish.index.pages import render_index_pages
 from pipelines.publish.index.rows import row_of
 
 ONE = wheel("demo-attn", "2.8.3")
@@ -32,7 +32,7 @@ def test_the_script_fills_it_in_as_it_was_made(tmp_path: Path, form: str, torch:
     if browser is None:
         pytest.skip("there is no Chromium")
     one = ONE if torch else wheel("demo-attn", "2.8.3", torch="")
-    page = render(Catalogue(wheels=(one,)))["index.html"].decode()
+    page = render_index_pages(Catalogue(wheels=(one,)))["index.html"].decode()
     chosen, many = re.subn(
         rf'<option( data-text="[^"]*"[^>]*>{form}<)', r"<option selected\1", page
     )

@@ -21,7 +21,7 @@ from catalogues import wheel
 from pasted import filled
 
 from pipelines.publish.index.catalogue import Catalogue
-from pipelines.publish.index.pages import render
+from pipelines.publish.index.pages import render_index_pages
 
 HERE = Path(__file__).parent
 ONE = wheel(version="1!2.8.3")
@@ -36,7 +36,7 @@ LINE = (
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("index")
-    for path, data in render(Catalogue(wheels=(ONE, OTHER))).items():
+    for path, data in render_index_pages(Catalogue(wheels=(ONE, OTHER))).items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)

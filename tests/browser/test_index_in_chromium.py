@@ -24,8 +24,8 @@ from indexes import served
 from pasted import filled
 
 from pipelines.publish.index.catalogue import Catalogue, Wheel
-from pipelines.publish.index.pages import render
-from pipelines.publish.which.choosing import choose
+from pipelines.publish.index.pages import render_index_pages
+from pipelines.publish.which.choosing import choose_wheel
 from pipelines.publish.which.listed import read_catalogue_rows
 
 HERE = Path(__file__).parent
@@ -152,7 +152,7 @@ def line(**changes: str) -> str:
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("index")
-    for path, data in render(Catalogue(wheels=tuple(WHEELS.values()))).items():
+    for path, data in render_index_pages(Catalogue(wheels=tuple(WHEELS.values()))).items():
         target = root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
@@ -232,7 +232,7 @@ def test_it_chooses_as_which_does(seen: dict[str, Any]) -> None:
     fitting = 0
     for changes, answer in zip(OTHERS, seen["answers"][-len(OTHERS) :], strict=True):
         package = (MACHINE | changes)["package"]
-        best = choose(table, machine_of(line(**changes)), package)
+        best = choose_wheel(table, machine_of(line(**changes)), package)
         assert best is not None
         said = (best.row.file, len(best.missed))
         assert (answer["file"], len(answer["missed"].split())) == said, (changes, answer["said"])

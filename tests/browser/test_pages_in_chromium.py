@@ -25,13 +25,13 @@ from fatbins import ELF, PTX, container
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.examination import AuditOptions, audit_wheel
 from pipelines.audit.inputs import Input
 from pipelines.audit.listing import Listing
 from pipelines.audit.loads import Loads, Missing
 from pipelines.audit.page import render as render_wheels
 from pipelines.publish.index.catalogue import PREVIEW, Catalogue
-from pipelines.publish.index.pages import render as pages_of
+from pipelines.publish.index.pages import render_index_pages as pages_of
 from pipelines.record.run import Run
 from pipelines.reports.html import render
 from pipelines.reports.load import load_view
@@ -90,7 +90,7 @@ def wheels(folder: Path) -> str:
     seen = [
         one(folder, {MODULE: msvc(old)}, version="2.0"),
         one(folder, {MODULE.replace("11", "12"): msvc(new)}, tag="cp312-cp312-win_amd64"),
-        examine(Input(broken.name, "here", broken), AuditOptions()),
+        audit_wheel(Input(broken.name, "here", broken), AuditOptions()),
     ]
     gone = Missing(binary=MODULE, library="c10.dll", symbol="x", demangled="x")
     loads = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from docker.models.containers import Container
 
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.manager import LABEL, label
+from pipelines.hosts.engine.manager import LABEL, label_value
 
 ROOT = Path(__file__).parents[2]
 HOSTS = """\
@@ -56,7 +56,7 @@ class Project:
         every = self.engine.client.containers.list(
             all=True, filters={"label": f"{LABEL}host"}, ignore_removed=True
         )
-        return [one for one in every if label(one, "project") == self.name]
+        return [one for one in every if label_value(one, "project") == self.name]
 
     @property
     def name(self) -> str:

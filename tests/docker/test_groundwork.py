@@ -17,7 +17,7 @@ from pipelines.toolchain.lock import Cache
 
 def test_a_container_sees_its_machine_as_it_is(engine: Engine, sandbox_image: Image) -> None:
     """As this very machine is; nothing stays."""
-    found, here = prerequisites.look_at(engine, sandbox_image.id), linux.look()
+    found, here = prerequisites.look_at(engine, sandbox_image.id), linux.inspect_linux_machine()
     # Whether a device file may be written is asked as another user there.
     assert (found.kvm == "absent", found.vfio == "absent") == (
         here.kvm == "absent",
@@ -25,7 +25,7 @@ def test_a_container_sees_its_machine_as_it_is(engine: Engine, sandbox_image: Im
     )
     same = {"kvm": found.kvm, "vfio": found.vfio, "nodes": found.nodes}
     assert found == here.model_copy(update=same)
-    labels = [f"{LABEL}project={owners.project()}", f"{LABEL}kind=look"]
+    labels = [f"{LABEL}project={owners.project_id()}", f"{LABEL}kind=look"]
     assert not engine.client.containers.list(all=True, filters={"label": labels})
 
 

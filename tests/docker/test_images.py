@@ -29,8 +29,8 @@ from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.manager import LABEL, ContainerManager
 from pipelines.hosts.images import Image, definitions, lookup
 from pipelines.hosts.images import record as names
-from pipelines.hosts.images.build import read_file
-from pipelines.hosts.sandbox.image import tools as tools_of
+from pipelines.hosts.images.build import read_image_file
+from pipelines.hosts.sandbox.image import image_tool_names as tools_of
 from pipelines.toolchain.lock import Cache, load_lock
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def small(
         files={"scripts/survey.py": "survey.py"},
         python=r"C:\Python{cp}\python.exe",
     )
-    monkeypatch.setattr(definitions, "images", lambda: {"small": described})
+    monkeypatch.setattr(definitions, "image_definitions", lambda: {"small": described})
     monkeypatch.setattr(definitions, "CHECKOUT", tmp_path)
     cache = Cache(load_lock(), root=tmp_path / "cache")
 
@@ -88,7 +88,7 @@ def run(engine: Engine) -> Iterator[Callable[..., Container]]:
     made: list[Container] = []
 
     def start(image: Image, host: str = "box", **keys: Any) -> Container:
-        labels = {f"{LABEL}project": owners.project(), f"{LABEL}host": host}
+        labels = {f"{LABEL}project": owners.project_id(), f"{LABEL}host": host}
         made.append(engine.client.containers.run(image.id, detach=True, labels=labels, **keys))
         made[-1].reload()
         return made[-1]
@@ -105,12 +105,12 @@ def test_the_image_says_what_it_was_made_from(
     engine: Engine, cache: Cache, sandbox_image: Image
 ) -> None:
     record = sandbox_image.record
-    inside = read_file(engine, sandbox_image.id, names.RECORD)
+    inside = read_image_file(engine, sandbox_image.id, names.RECORD)
     assert json.loads(inside) == record
     about = engine.image(sandbox_image.id)
     assert about is not None
     labels = about["Config"]["Labels"]
-    assert labels[names.HASH] == names.sha256(inside)
+    assert labels[names.HASH] == names.sha256_of_bytes(inside)
     assert labels[names.KEY] == record["key"]
     tools = record["inputs"]["tools"]
     assert {n: t["sha256"] for n, t in tools.items()} == {
@@ -255,8 +255,8 @@ def test_what_a_killed_build_left_is_forgotten_by_the_next(
 ) -> None:
     first = small(sandbox_image)
     api, repository = engine.client.api, "windows-cuda-wheels/small"
-    dead = f"py311-000000000000-{owners.machine()}_1_gone.part"
-    alive = f"py311-000000000000-{owners.me().replace('/', '_')}.part"
+    dead = f"py311-000000000000-{owners.machine_id()}_1_gone.part"
+    alive = f"py311-000000000000-{owners.process_identity().replace('/', '_')}.part"
     for tag in (dead, alive):
         api.tag(first.id, repository, tag)
     second = small(sandbox_image, SMALL.replace("echo two", "echo three"))
@@ -269,7 +269,7 @@ def test_a_record_that_was_changed_is_refused(
     made = small(sandbox_image)
     forged = tmp_path / "forged"
     forged.mkdir()
-    record = json.loads(read_file(engine, made.id, names.RECORD))
+    record = json.loads(read_image_file(engine, made.id, names.RECORD))
     record["inputs"]["python"] = "3.12"
     (forged / "record.json").write_text(json.dumps(record))
     (forged / "Dockerfile").write_text(f"FROM {made.id}\nCOPY record.json /image/record.json\n")
@@ -319,9 +319,9 @@ def test_an_image_is_pushed_and_fetched_by_its_digest(
     with running() as registry:
         try:
             name = f"{registry.name}/wcw/tiny"
-            said = lookup.push(engine, image, f"{name}:1", lambda what, *_: told.append(what))
+            said = lookup.push_image(engine, image, f"{name}:1", lambda what, *_: told.append(what))
             _, manifest = registry.manifests["1"]
-            assert said == f"{name}@sha256:{names.sha256(manifest)}"
+            assert said == f"{name}@sha256:{names.sha256_of_bytes(manifest)}"
             for tag in (f"{name}:1", "wcw-test-tiny:1"):
                 engine.client.images.remove(tag)
             fetched = images.ensure(engine, said, "3.13", cache, Silent())
@@ -330,10 +330,10 @@ def test_an_image_is_pushed_and_fetched_by_its_digest(
             with pytest.raises(ConfigError, match="no such image"):
                 images.ensure(engine, gone, "3.13", cache, Silent())
             with pytest.raises(ConfigError, match="--to"):
-                lookup.push(engine, fetched, name, print)
+                lookup.push_image(engine, fetched, name, print)
             registry.refuses = True
             with pytest.raises(SetupError, match="requires a sign-in"):
-                lookup.push(engine, fetched, f"{name}:2", print)
+                lookup.push_image(engine, fetched, f"{name}:2", print)
         finally:
             engine.client.images.remove(tiny, force=True)
 
@@ -346,9 +346,9 @@ def test_a_command_that_is_killed_while_it_reads_an_image_leaves_what_is_found_a
         import os, signal
         from pipelines.hosts.engine import containerfiles
         from pipelines.hosts.engine.engine import Engine
-        from pipelines.hosts.images.build import read_file
-        containerfiles.read_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        read_file(Engine(), "{sandbox_image.id}", "/image/record.json")
+        from pipelines.hosts.images.build import read_image_file
+        containerfiles.read_container_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        read_image_file(Engine(), "{sandbox_image.id}", "/image/record.json")
     """
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)

@@ -24,7 +24,7 @@ from docker.models.containers import Container
 
 from pipelines.core.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.base import OpenOptions, Silent
-from pipelines.hosts.engine.containerfiles import read_file
+from pipelines.hosts.engine.containerfiles import read_container_file
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.enginehost import ConnectionInfo
 from pipelines.hosts.engine.manager import ContainerManager
@@ -40,7 +40,7 @@ from pipelines.remote import facts, files
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
-from pipelines.session.transports.identify import answers
+from pipelines.session.transports.identify import is_winrm_listening
 from pipelines.toolchain.lock import Cache
 
 HERE = Path(__file__).parent
@@ -278,12 +278,12 @@ def test_two_at_once_then_nothing_is_left(
         assert size_of(second, r"C:\sent") is None, "a disk of its own"
         for container in containers:
             container.reload()
-            account = read_file(container, KNOWN)
+            account = read_container_file(container, KNOWN)
             assert account
             password = account.decode().strip().partition(":")[2]
             assert len(password) > 24
             assert password not in json.dumps(container.attrs)
-            assert read_file(container, GIVEN) is None, "the guest has not removed it"
+            assert read_container_file(container, GIVEN) is None, "the guest has not removed it"
             # The guest's own disk, an overlay of the golden one, goes with the container.
             mounts = {m["Destination"]: m for m in container.attrs["Mounts"]}
             assert mounts["/golden"]["RW"] is False
@@ -343,8 +343,8 @@ def known_by_its_pin(entrance: ConnectionInfo) -> None:
     secret = Secret(entrance.password)
     with pytest.raises(HostError):
         over_winrs(Endpoint(entrance.url, entrance.user, secret, pin=wrong), PYTHON, "last")
-    assert answers(entrance.url, entrance.pin)
-    assert not answers(entrance.url, wrong)
+    assert is_winrm_listening(entrance.url, entrance.pin)
+    assert not is_winrm_listening(entrance.url, wrong)
 
 
 @pytest.mark.usefixtures("golden")
@@ -472,11 +472,11 @@ def test_half_an_installation_is_no_golden_disk(
         process.send_signal(signal.SIGKILL)
         process.wait()
         gone(boxes, "vm", 15)
-    found = disks.look(volume)
+    found = disks.read_disk_state(volume)
     assert found.record is None
     assert "data.qcow2" in found.states, "the disk was there already"
     with pytest.raises(disks.DamagedDiskError, match="never finished"):
-        disks.check(volume, found)
+        disks.verify_disk(volume, found)
 
     class BegunError(Exception):
         pass
@@ -503,7 +503,7 @@ def small(engine: Engine, standin: str, make: Make) -> Iterator[Vm]:
     try:
         script = "qemu-img create -q -f qcow2 data.qcow2 64M; : >windows.boot"
         inside(engine, standin, volume.name, script)
-        disks.seal(volume, vm.golden_builder.origin, pin="", licensed=0, seconds=1)
+        disks.seal_disk(volume, vm.golden_builder.origin, pin="", licensed=0, seconds=1)
         yield vm
     finally:
         vm.close()
@@ -544,7 +544,7 @@ def test_another_time_alone_is_no_damage(engine: Engine, standin: str, small: Vm
     inside(engine, standin, small.golden_builder.volume.name, "touch data.qcow2")
     after = small.golden_builder.ensure()
     assert after.files["data.qcow2"].time != before.files["data.qcow2"].time
-    assert disks.look(small.golden_builder.volume).record == after
+    assert disks.read_disk_state(small.golden_builder.volume).record == after
 
 
 def test_an_overlay_is_no_golden_disk(engine: Engine, standin: str, small: Vm) -> None:
@@ -553,7 +553,7 @@ def test_an_overlay_is_no_golden_disk(engine: Engine, standin: str, small: Vm) -
     script += "qemu-img create -q -f qcow2 -F qcow2 -b /a data.qcow2"
     inside(engine, standin, small.golden_builder.volume.name, script)
     with pytest.raises(HostError):
-        disks.seal(small.golden_builder.volume, {}, pin="", licensed=0, seconds=1)
+        disks.seal_disk(small.golden_builder.volume, {}, pin="", licensed=0, seconds=1)
 
 
 def test_no_kvm_is_explained(

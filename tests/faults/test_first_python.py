@@ -19,7 +19,7 @@ from pipelines.core.errors import (
     TransferError,
 )
 from pipelines.hosts.windows import firstpython
-from pipelines.hosts.windows.firstpython import install_python
+from pipelines.hosts.windows.firstpython import install_python_over_winrm
 from pipelines.session.transports import winrs
 from pipelines.toolchain.lock import Cache
 
@@ -106,7 +106,7 @@ def cache(tmp_path: Path) -> Cache:
 
 def test_banner_before_the_answer(windows: SimulatedHost, cache: Cache) -> None:
     (windows.place / "mode").write_text("banner")
-    assert install_python(windows.endpoint(), cache) == PYTHON
+    assert install_python_over_winrm(windows.endpoint(), cache) == PYTHON
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_what_goes_wrong(
 ) -> None:
     (windows.place / "mode").write_text(mode)
     with pytest.raises(PipelineError, match=f"(?s){said}") as caught:
-        install_python(windows.endpoint(), cache)
+        install_python_over_winrm(windows.endpoint(), cache)
     assert type(caught.value) is kind
     assert caught.value.hint
     assert "\x1b" not in caught.value.message
@@ -145,13 +145,13 @@ def test_host_that_stops_answering(
     with pytest.raises(
         HostError, match=r"no answer from PowerShell within|does not read its input"
     ):
-        install_python(windows.endpoint(), cache, patience=1.5)
+        install_python_over_winrm(windows.endpoint(), cache, patience=1.5)
 
 
 def test_connection_cut_in_mid_upload(windows: SimulatedHost, cache: Cache) -> None:
     windows.faults.plan("Send", reset(), skip=3)
     with pytest.raises(HostError, match="connection was lost while Python"):
-        install_python(windows.endpoint(), cache)
+        install_python_over_winrm(windows.endpoint(), cache)
     assert windows.faults.hits == 1
 
 
@@ -161,4 +161,4 @@ def test_host_switched_off_in_mid_upload(windows: SimulatedHost, cache: Cache) -
             windows.stop()
 
     with pytest.raises(HostError):
-        install_python(windows.endpoint(), cache, progress=off, patience=5)
+        install_python_over_winrm(windows.endpoint(), cache, progress=off, patience=5)

@@ -23,15 +23,15 @@ from test_provenance import pair
 from test_rebuild import party, tree
 
 from pipelines.cli import program
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.store import Store
-from pipelines.publish.provenance.signing import load_private, sign
+from pipelines.publish.provenance.signing import load_private, sign_envelope
 from pipelines.publish.provenance.statement import (
     MANIFEST,
     SIGNED,
     UNSIGNED,
-    encoded,
-    statement,
+    encode_statement,
+    make_statement,
     write_statements,
 )
 from pipelines.record.run import Run
@@ -154,7 +154,7 @@ def taken(folder: Path, room: Path, lies: Iterator[tuple[str, Lie]], words: list
         copy = room / "copy"
         shutil.copytree(folder, copy)
         lie(copy)
-        if program.run([word.replace("COPY", str(copy)) for word in words]) == 0:
+        if program.run_command_line([word.replace("COPY", str(copy)) for word in words]) == 0:
             accepted.append(name)
         shutil.rmtree(copy)
     assert len(names) >= LEAST
@@ -169,7 +169,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_lie_about_a_run_is_published(tmp_path: Path) -> None:
     run = finished(tmp_path / "out").path
     words = ["publish", "COPY", "--to", str(tmp_path / "index"), "--dry-run"]
-    assert program.run([word.replace("COPY", str(run)) for word in words]) == 0
+    assert program.run_command_line([word.replace("COPY", str(run)) for word in words]) == 0
     wheel = next((run / "wheels").glob("*.whl")).relative_to(run).as_posix()
 
     def lies() -> Iterator[tuple[str, Lie]]:
@@ -194,13 +194,18 @@ def test_no_lie_about_a_run_is_signed(tmp_path: Path) -> None:
         yield from of_bytes(run, f"wheels/{wheel.name}")
 
     assert taken(run, tmp_path, lies(), words) == []
-    assert program.run([word.replace("COPY", str(run)) for word in words]) == 0
+    assert program.run_command_line([word.replace("COPY", str(run)) for word in words]) == 0
     assert (run / (wheel.name + SIGNED)).is_file()
 
 
 def test_no_lie_in_an_index_is_built_on(tmp_path: Path) -> None:
     index = tmp_path / "index"
-    assert program.run(["publish", str(finished(tmp_path / "out").path), "--to", str(index)]) == 0
+    assert (
+        program.run_command_line(
+            ["publish", str(finished(tmp_path / "out").path), "--to", str(index)]
+        )
+        == 0
+    )
     more = finished(tmp_path / "more", cuda="12.6").path
 
     def lies() -> Iterator[tuple[str, Lie]]:
@@ -222,7 +227,7 @@ def test_no_lie_after_the_check_is_published(tmp_path: Path) -> None:
         shutil.copytree(run, copy)
         offers = offers_of([Run(copy)], untested=False)
         lie(copy)
-        publish(Store(str(index)), Order(offers=offers), say=lambda _: None)
+        publish_wheels(Store(str(index)), Order(offers=offers), say=lambda _: None)
         shutil.rmtree(copy)
         found = {p.relative_to(index).as_posix(): p for p in (index / "files").rglob("*.*")}
         made = {name: path.read_bytes() for name, path in found.items() if path.is_file()}
@@ -245,7 +250,7 @@ def test_no_lie_about_a_wheel_that_arrives_is_verified(tmp_path: Path) -> None:
     """Wheel, statement and manifest as they were published, or signed by another key."""
     run = run_build(party(tmp_path, "they", tree(tmp_path)))
     (key, public), (theirs, _) = pair(tmp_path, "key"), pair(tmp_path, "theirs")
-    assert program.run(["attest", str(run), "--key", str(key)]) == 0
+    assert program.run_command_line(["attest", str(run), "--key", str(key)]) == 0
     away = tmp_path / "away"
     away.mkdir()
     wheel = next((run / "wheels").glob("*.whl"))
@@ -253,7 +258,7 @@ def test_no_lie_about_a_wheel_that_arrives_is_verified(tmp_path: Path) -> None:
     for path in (wheel, run / "manifest.json", run / envelope):
         shutil.copy(path, away)
     words = ["verify", f"COPY/{wheel.name}", "--key", str(public)]
-    assert program.run([word.replace("COPY", str(away)) for word in words]) == 0
+    assert program.run_command_line([word.replace("COPY", str(away)) for word in words]) == 0
     said = json.loads(base64.b64decode(json.loads((away / envelope).read_text())["payload"]))
 
     def signed(where: tuple[Any, ...], *, anew: bool) -> Lie:
@@ -267,7 +272,7 @@ def test_no_lie_about_a_wheel_that_arrives_is_verified(tmp_path: Path) -> None:
             told["payload"] = base64.b64encode(payload).decode()
             data = json.dumps(told).encode()
             if anew:
-                data = sign(payload, load_private(theirs, str))
+                data = sign_envelope(payload, load_private(theirs, str))
             (folder / envelope).write_bytes(data)
 
         return lie
@@ -278,8 +283,8 @@ def test_no_lie_about_a_wheel_that_arrives_is_verified(tmp_path: Path) -> None:
         def lie(folder: Path) -> None:
             edited(MANIFEST, where)(folder)
             with suppress(ValueError):
-                whole = statement((folder / MANIFEST).read_bytes(), wheel.name)
-                data = sign(encoded(whole), load_private(theirs, str))
+                whole = make_statement((folder / MANIFEST).read_bytes(), wheel.name)
+                data = sign_envelope(encode_statement(whole), load_private(theirs, str))
                 (folder / envelope).write_bytes(data)
 
         return lie

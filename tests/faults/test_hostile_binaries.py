@@ -16,7 +16,7 @@ from pes import stand_in
 
 from pipelines.remote.pestamps import settled
 from pipelines.wheels.differences import _binaries
-from pipelines.wheels.portions import portions
+from pipelines.wheels.portions import binary_portions
 
 WHOLE = stand_in(tail=container((ELF, "90", 32), (PTX, "90", 32)))
 HEADERS = 0x400
@@ -54,7 +54,7 @@ def test_stamps_of_a_damaged_binary(where: list[tuple[int, int]], cut: int) -> N
 @given(changes, st.integers(0, 400))
 def test_a_damaged_binary_is_compared(where: list[tuple[int, int]], cut: int) -> None:
     data = damaged(where, cut)
-    assert all(0 <= one.start < one.end <= len(data) or not data for one in portions(data))
+    assert all(0 <= one.start < one.end <= len(data) or not data for one in binary_portions(data))
     told = list(_binaries(WHOLE, data))
     assert bool(told) == (data != WHOLE), "a byte that no section has is told as well"
 
@@ -63,7 +63,7 @@ def test_a_damaged_binary_is_compared(where: list[tuple[int, int]], cut: int) ->
 @given(st.binary(max_size=300), st.sampled_from([b"MZ", b"\x7fELF\x02\x01\x01", b""]))
 def test_what_only_begins_like_one(data: bytes, begin: bytes) -> None:
     whole = begin + data
-    assert portions(whole)
+    assert binary_portions(whole)
     settled(whole, NOW, 1704067200)
     settled(b"MZ".ljust(60, b"\0") + struct.pack("<I", 64) + b"PE\0\0" + whole, NOW, 1704067200)
     assert list(_binaries(whole, whole + b"x"))

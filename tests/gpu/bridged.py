@@ -20,12 +20,12 @@ from pipelines.core.errors import PipelineError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wine import find_wine
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
 from pipelines.stages.line import Line, run_provision
-from pipelines.stages.test import packages
+from pipelines.stages.test import suite_wheel_paths
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests/gpu/bridge"
@@ -94,7 +94,7 @@ def bridged_line(base: Path, gpu: object = "bridge") -> Iterator[Line]:
             "offline": bool(os.environ.get("WCW_GPU_OFFLINE")),
         }
     )
-    plan = resolve(settings, Request(axes={"archs": "80+PTX"}))
+    plan = resolve_build_plan(settings, Request(axes={"archs": "80+PTX"}))
     line = Line(plan, LiveSession(plan.host))
     try:
         run_provision(line)
@@ -114,7 +114,7 @@ def bridged(line: Line, sent: dict[str, str], out: Path) -> Suite:
         directory,
         python=layout.python,
         installer=layout.uv,
-        packages=packages(line.plan),
+        packages=suite_wheel_paths(line.plan),
     )
     spec["environment"] = {"TEMP": layout.temp, "TMP": layout.temp, "PYTHONUTF8": "1"}
     ran = line.session.stream(tester.run_suite, spec=spec)

@@ -20,7 +20,7 @@ from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case, Suite
 from pipelines.stages.line import Line, run_build
-from pipelines.stages.test import expectations, suite_spec
+from pipelines.stages.test import suite_expectations, suite_spec
 
 _TOUCHED = 4  # cases with head dimension 96 and 17 queries: two dtypes, two masks
 
@@ -48,7 +48,7 @@ def suite_on(built: Built, fault: str, tmp_path: Path, **environment: str) -> Su
         wheel = break_wheel(wheel, tmp_path, fault)
     audit = line.run.result(AuditResult)
     assert audit is not None
-    expected = expectations(line.plan, audit.files[0])
+    expected = suite_expectations(line.plan, audit.files[0])
     directory = line.plan.layout.join(line.plan.layout.build_root, f"broken-{fault or 'not'}")
     sent = line.plan.layout.join(f"{directory}-wheel", wheel.name)
     line.session.call(files.make_dirs, path=f"{directory}-wheel")

@@ -19,7 +19,7 @@ from bridged import kept, require_gpu_and_wine
 
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.record.results import SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.provenance import NUMBERS
@@ -142,7 +142,7 @@ def numbers(case: Case, house: Path, host: Mapping[str, object], out: Path) -> N
             "offline": bool(os.environ.get("WCW_GPU_OFFLINE")),
         }
     )
-    plan = resolve(settings, Request(wheel=case.wheel))
+    plan = resolve_build_plan(settings, Request(wheel=case.wheel))
     line = Line(plan, LiveSession(plan.host))
     try:
         run_given(line, companions=(NUMPY, *case.beside), script=str(SCRIPTS / case.script))
@@ -161,7 +161,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     base = tmp_path_factory.mktemp("foreign") / "sandbox"
     yield base
     settings = Config.model_validate({"hosts": {"sandbox": windows(base)}})
-    plan = resolve(settings, Request())
+    plan = resolve_build_plan(settings, Request())
     assert plan.host.lifecycle is not None
     plan.host.lifecycle.teardown()
 

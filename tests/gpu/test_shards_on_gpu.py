@@ -28,7 +28,7 @@ from native import installed, require_torch_and_nvcc, settings
 from pipelines.core.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree
@@ -108,7 +108,7 @@ def line(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     monkeypatch.setattr("pipelines.hosts.local.host.FIXED", str(tmp_path / "fixed"))
     default = {"python": installed()["python"], "archs": "90", "jobs": os.cpu_count()}
     made_of = settings(tmp_path) | {"out": str(tmp_path / "out"), "default": default}
-    plan = resolve(
+    plan = resolve_build_plan(
         Config.model_validate(made_of), Request(axes={"host": "here", "recipe": "flash-shards"})
     )
     made = Line(plan, LiveSession(plan.host))

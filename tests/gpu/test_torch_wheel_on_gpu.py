@@ -25,7 +25,7 @@ import pytest
 from bridged import kept
 from run_suite import run
 
-from pipelines.core.versions import minor
+from pipelines.core.versions import minor_release
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
 
@@ -63,7 +63,7 @@ def report_of(wheel: Path, python: str, asked: str, base: Path) -> tuple[int, Su
 def test_the_wheel_passes_with_this_torch(wheel: Path, python: str, tmp_path: Path) -> None:
     """Operators on the CPU and the GPU, and the kernels by pointer: nothing is left out."""
     loaded = torch_of(python)
-    code, suite = report_of(wheel, python, minor(loaded), tmp_path)
+    code, suite = report_of(wheel, python, minor_release(loaded), tmp_path)
     bad = [c for c in suite.cases if c.outcome in ("failed", "error")]
     left = [c for c in suite.cases if c.outcome == "skipped" and not c.message.startswith(REASONS)]
     assert (code, bad, left) == (0, [], [])
@@ -83,6 +83,6 @@ def test_another_torch_than_asked_is_found(wheel: Path, tmp_path: Path) -> None:
 def test_there_were_two_of_them(wheel: Path) -> None:
     """One torch shows nothing of a wheel for several."""
     assert wheel.name.split("-")[2] == "py3"
-    found = {minor(torch_of(python)) for python in PYTHONS}
+    found = {minor_release(torch_of(python)) for python in PYTHONS}
     if len(found) < 2:
         pytest.skip(f"only torch {', '.join(found)} is here: nothing is shown of another")

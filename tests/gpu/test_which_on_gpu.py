@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from catalogues import machine_of
 
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.publish.which.joining import WHICH, joined
+from pipelines.publish.which.joining import WHICH, build_which_script
 from pipelines.publish.which.machine import Machine
 from pipelines.remote import process
 
@@ -42,7 +42,7 @@ def test_linux_python_sees_driver_and_gpus(
 ) -> None:
     python = os.environ.get("WCW_GPU_PYTHON", sys.executable)
     file = tmp_path / WHICH
-    file.write_bytes(joined())
+    file.write_bytes(build_which_script())
     done = subprocess.run(
         [python, str(file), "--share"], capture_output=True, text=True, timeout=_SECONDS, check=True
     )
@@ -63,7 +63,7 @@ def test_windows_python_sees_them_through_the_bridge(
     with bridged_line(tmp_path) as line:
         work = Prefix(line.plan.host.prefix).drive / "which"  # type: ignore[attr-defined]
         work.mkdir()
-        (work / WHICH).write_bytes(joined())
+        (work / WHICH).write_bytes(build_which_script())
         command = [line.plan.layout.python, rf"C:\which\{WHICH}", "--share"]
         code, text = line.session.call(process.capture, command=command, timeout=_SECONDS)
     assert code == 0, text

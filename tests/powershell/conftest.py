@@ -27,7 +27,7 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windows]:
     prefix = Prefix(tmp_path_factory.mktemp("windows") / "prefix")
     made = image.make_image(Cache(load_lock()), "3.11", Silent().step)
     image.copy_image(made, prefix.path)
-    powershell.install(prefix, folder)
+    powershell.install_powershell(prefix, folder)
     disk = tmp_path_factory.mktemp("disk")
     mount = ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(disk)]
     mounted = subprocess.run(mount, check=False, capture_output=True).returncode == 0

@@ -93,7 +93,7 @@ class Host:
                 "Size": size,
                 "Unpacked": unpacked or sum(map(len, files.values())),
             }
-        process = self.windows.start(firstpython.command_line())
+        process = self.windows.start(firstpython.loader_command_line())
         lines = Lines(process)
         assert process.stdin is not None
         assert process.stderr is not None

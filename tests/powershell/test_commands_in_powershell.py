@@ -8,7 +8,7 @@ import sys
 import pytest
 from windows import ROOT, Shell, Windows
 
-from pipelines.publish.which.answer import pip_installs, typed
+from pipelines.publish.which.answer import format_for_shell, pip_installs
 
 sys.path.insert(0, str(ROOT / "tests/unit"))
 from pasted import URL, noting_pip
@@ -27,7 +27,7 @@ def test_powershell_gets_the_words_and_stops_after_a_failure(
         python = python.replace(home.name, "a Python")
     both = pip_installs(python, [URL], "2.8.0+cu128")
     words = [one[3:] for one in both]
-    text = f"Set-Location '{place}'; {typed(both, 'PowerShell')}"
+    text = f"Set-Location '{place}'; {format_for_shell(both, 'PowerShell')}"
     for wanted in (words, words[:1]):  # the second time the first command fails
         (folder / "noted").unlink(missing_ok=True)
         shell.run(text)

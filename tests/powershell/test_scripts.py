@@ -67,7 +67,7 @@ def repository() -> dict[str, str]:
         elif path.suffix == ".md":
             found = enumerate(blocks(path, "powershell"))
             texts |= {f"{name}:{number}": block.source for number, block in found}
-    loader = firstpython.command_line().rpartition(" ")[2]
+    loader = firstpython.loader_command_line().rpartition(" ")[2]
     return texts | {"sent": base64.b64decode(loader).decode("utf-16-le")}
 
 

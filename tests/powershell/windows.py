@@ -35,7 +35,7 @@ def powershell_folder() -> Path:
         pytest.skip("the sandbox is for Linux")
     from pipelines.hosts.sandbox import powershell
 
-    if (folder := powershell.found(Cache(load_lock()))) is None:
+    if (folder := powershell.find_powershell(Cache(load_lock()))) is None:
         pytest.skip("no PowerShell for Windows: neither WCW_POWERSHELL nor the cache has one")
     return folder
 

@@ -15,7 +15,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -48,7 +48,7 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
             "out": str(base / "out"),
         }
     )
-    plan = resolve(settings, Request(axes={"archs": "80+PTX"}))
+    plan = resolve_build_plan(settings, Request(axes={"archs": "80+PTX"}))
     line = Line(plan, LiveSession(plan.host))
     yield line
     line.close()
@@ -62,4 +62,4 @@ def libcxx_there(line: Line) -> None:
     assert line.session.facts, "it is started"
     host = line.plan.host
     assert isinstance(host, Sandbox)
-    libcxx.install(libcxx.built(host.cache, host.python, print), Prefix(host.prefix))
+    libcxx.install_libcxx(libcxx.ensure_libcxx(host.cache, host.python, print), Prefix(host.prefix))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.stages.line import Line
 
 
@@ -17,7 +17,7 @@ def line_below(base: Path, **axes: str) -> Iterator[Line]:
     """The line of an order; nothing of it has begun. ``axes`` are those of the command line."""
     hosts = {"sandbox": {"kind": "sandbox", "home": str(base / "sandbox")}}
     settings = Config.model_validate({"hosts": hosts, "out": str(base / "out")})
-    plan = resolve(settings, Request(axes={**axes, "host": "sandbox"}))
+    plan = resolve_build_plan(settings, Request(axes={**axes, "host": "sandbox"}))
     line = Line(plan, LiveSession(plan.host))
     try:
         yield line

@@ -14,8 +14,8 @@ from conftest import make_sandbox
 from pipelines.core.errors import HostError
 from pipelines.hosts.sandbox import toolset
 from pipelines.hosts.sandbox.bridge import building, installing
-from pipelines.hosts.sandbox.bridged import warnings as warnings_in
-from pipelines.hosts.sandbox.making import sealed
+from pipelines.hosts.sandbox.bridged import bridge_warnings as warnings_in
+from pipelines.hosts.sandbox.making import read_verified_seal
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -87,7 +87,7 @@ class Bridged:
         made = f"{target.name}.o"
         if target.suffix == ".dll":
             system = ["x86_64-pc-windows-msvc", *toolset.HEADERS]
-            libraries = [toolset.library(name) for name in ("kernel32", "vcruntime")]
+            libraries = [toolset.import_library_path(name) for name in ("kernel32", "vcruntime")]
             link = ["lld-link", "/nologo", "/nodefaultlib", "/noimplib", "/dll", "/entry:DllMain"]
             link += [f"/out:{target.name}", made, *libraries]
         else:
@@ -132,8 +132,8 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridged]:
     made.compile("libcuda.c", libraries[0])
     made.compile("libnvidia-ml.c", libraries[1])
     prefix.halt()
-    made.built = building.built(prefix, made.cache, libraries, lambda text: None)
-    installing.install(made.built, prefix, made.libraries)
+    made.built = building.ensure_bridge(prefix, made.cache, libraries, lambda text: None)
+    installing.install_bridge(made.built, prefix, made.libraries)
     prefix.boot()
     yield made
     prefix.halt()
@@ -181,7 +181,7 @@ def test_a_driver_that_is_none_is_refused(bridged: Bridged, tmp_path: Path) -> N
         assert "invalid ELF header" in line
     for path in (without / "libcuda.so.1", tmp_path / "libcuda.so.1"):
         with pytest.raises(HostError, match=r"library of NVIDIA's driver"):
-            building.built(bridged.prefix, bridged.cache, [path], lambda text: None)
+            building.ensure_bridge(bridged.prefix, bridged.cache, [path], lambda text: None)
 
 
 def test_without_winedllpath_there_is_no_bridge(bridged: Bridged) -> None:
@@ -207,13 +207,13 @@ def test_what_was_swapped_in_a_windows_is_replaced(bridged: Bridged) -> None:
     swapped[0].write_bytes((windows / "nvcudart_hybrid64.dll").read_bytes())
     swapped[1].write_bytes(good[1][:-1] + b"?")
     swapped[2].unlink()
-    installing.install(bridged.built, bridged.prefix, bridged.libraries)
+    installing.install_bridge(bridged.built, bridged.prefix, bridged.libraries)
     assert [path.read_bytes() for path in swapped] == good
     bridged.run("check_it_says_what_it_is")
 
 
 def test_what_was_damaged_in_the_cache_is_made_anew_the_same(bridged: Bridged) -> None:
-    first = sealed(bridged.built)
+    first = read_verified_seal(bridged.built)
     assert first is not None
     bridged.prefix.halt()  # whoever makes one starts Windows, and ends it
     (bridged.prefix.drive / "bridge-build").mkdir()  # of one that was killed
@@ -221,12 +221,12 @@ def test_what_was_damaged_in_the_cache_is_made_anew_the_same(bridged: Bridged) -
     file = bridged.built / "x86_64-unix/nvcuda.so"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(HostError, match="is damaged"):
-        installing.install(bridged.built, bridged.prefix, None)
+        installing.install_bridge(bridged.built, bridged.prefix, None)
     steps: list[str] = []
     libraries = sorted(bridged.libraries.iterdir())
-    again = building.built(bridged.prefix, bridged.cache, libraries, steps.append)
-    assert (again, sealed(again), len(steps)) == (bridged.built, first, 1)
-    assert building.built(bridged.prefix, bridged.cache, libraries, steps.append) == again
+    again = building.ensure_bridge(bridged.prefix, bridged.cache, libraries, steps.append)
+    assert (again, read_verified_seal(again), len(steps)) == (bridged.built, first, 1)
+    assert building.ensure_bridge(bridged.prefix, bridged.cache, libraries, steps.append) == again
     assert len(steps) == 1
     assert not list(bridged.prefix.drive.glob("bridge-*"))
     assert [path.name for path in again.parent.iterdir() if path.is_dir()] == [again.name]

@@ -16,16 +16,16 @@ from pathlib import Path
 import pytest
 from corruptions import CORRUPTIONS, Members, packed
 
-from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.examination import AuditOptions, audit_wheel
 from pipelines.audit.inputs import Input
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import AuditError
 from pipelines.stages.line import Line, run_build
 from pipelines.wheels.checked import check_copy
 from pipelines.wheels.checking import Kernels
 from pipelines.wheels.checking import Order as Built
 from pipelines.wheels.checks import check_wheel
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 CASES = int(os.environ.get("CORRUPTED_WHEELS", "270"))
 #: What was asked for is known to the build alone: with an architecture less it is a wheel as well.
@@ -48,17 +48,17 @@ class Order:
 
 def found_by(path: Path, order: Order) -> dict[str, list[str]]:
     """What each of the three that look at a wheel has against it."""
-    audit = examine(Input(path.name, "", path), AuditOptions())
+    audit = audit_wheel(Input(path.name, "", path), AuditOptions())
     found = {"audit": [one.label for one in audit.findings if one.level in ("error", "warning")]}
     try:
-        facts = inspect(path)
+        facts = inspect_wheel(path)
     except AuditError:
         return found | {"build": ["refused"], "publish": ["refused"]}
     tag = "py3-none" if "-py3-none-" in path.name else None
     checks = check_wheel(
         facts,
         order=Built("win_amd64", order.python, tag),
-        kernels=Kernels(parse(order.archs), order.cuda),
+        kernels=Kernels(parse_arch_list(order.archs), order.cuda),
     )
     found["build"] = [one.label for one in checks if one.failed]
     try:

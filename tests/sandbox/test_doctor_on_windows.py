@@ -13,7 +13,7 @@ from pipelines.doctor import run
 from pipelines.doctor.inspect import inspect_host, measure_skew
 from pipelines.remote import facts, provision
 from pipelines.remote.inspection import machine, tools
-from pipelines.reports.findings import table
+from pipelines.reports.findings import findings_table
 from pipelines.stages.line import Line
 
 #: What a part must have, and of which types; a dict stands for the keys below.
@@ -123,6 +123,6 @@ def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixtu
     warned = {name for (_, name), verdict in by_name.items() if verdict.level == "warning"}
     assert warned <= {"memory", "commit-limit", "cuda-compiler", "long-paths"}
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(table(outcome.findings, grouped=True), soft_wrap=True)
+    console.print(findings_table(outcome.findings, grouped=True), soft_wrap=True)
     rows = console.export_text().splitlines()
     assert sum(row[:3] in ("✓  ", "!  ") for row in rows) == len(outcome.findings)

@@ -22,8 +22,8 @@ from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.load import read_smoke
 from pipelines.stages.line import Line, run_build, run_test
-from pipelines.stages.test import expectations, suite_spec
-from pipelines.wheels.metadata import inspect
+from pipelines.stages.test import suite_expectations, suite_spec
+from pipelines.wheels.metadata import inspect_wheel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from broken_wheels import Members, changed_wheel
@@ -45,7 +45,7 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
 def test_the_wheel_says_that_it_is_another_one_than_the_index_has(tested: Line) -> None:
     wheel = wheel_of(tested)
     assert wheel.name == "flash_attn_4-4.0.0b36+windows.sandbox-py3-none-any.whl"
-    (bill,) = (text for _, text in inspect(wheel).sboms if text)
+    (bill,) = (text for _, text in inspect_wheel(wheel).sboms if text)
     (source,) = (one for one in json.loads(bill)["components"] if "pedigree" in one)
     (patch,) = source["pedigree"]["patches"]
     text = base64.b64decode(patch["diff"]["text"]["content"])
@@ -86,7 +86,7 @@ def test_as_it_is_released_it_is_installed_and_not_imported(tested: Line, tmp_pa
     tested.session.put(released, sent)
     suite = suite_of(plan.recipe).files
     kept = {name: text for name, text in suite.items() if name not in {*KERNELS}}
-    spec = suite_spec(plan, folder, sent, kept, expectations(plan, audit.files[0]))
+    spec = suite_spec(plan, folder, sent, kept, suite_expectations(plan, audit.files[0]))
     told = tested.session.stream(tester.run_suite, spec=spec)
     (ended,) = [event for event in told if isinstance(event, dict)]
     assert ended["exit"] == 1

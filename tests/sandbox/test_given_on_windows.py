@@ -13,9 +13,9 @@ import pytest
 from pipelines.core.errors import SmokeError
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.record.results import PrebuiltResult, SmokeResult
-from pipelines.reports.compare import compare
+from pipelines.reports.compare import compare_runs
 from pipelines.reports.load import load_view
 from pipelines.stages.given import run_given
 from pipelines.stages.line import Line
@@ -45,7 +45,7 @@ def line_of(line: Line, tmp_path: Path, wheel: Path) -> Iterator[Line]:
     settings = Config.model_validate(
         {"hosts": {"sandbox": {"kind": "sandbox"}}, "out": str(tmp_path / "out"), "offline": True}
     )
-    plan = resolve(settings, Request(wheel=str(wheel)), host=line.plan.host)
+    plan = resolve_build_plan(settings, Request(wheel=str(wheel)), host=line.plan.host)
     cache = Cache(line.plan.cache.lock, wheelhouse=wheel.parent, offline=False)
     for entry in cache.lock.entries_for(("pytest", "pytest-xdist"), plan.target).values():
         cache.fetch(entry)
@@ -89,8 +89,8 @@ def test_a_wheel_with_what_it_requires_and_a_script(line: Line, tmp_path: Path) 
     first, second, third = views
     figures = {figure.subject: figure.value for figure in first.figures}
     assert figures == {"value": 1.0, "third": 0.333}
-    assert not [d for d in compare(first, second).differences if d.kind == "number"]
-    (other,) = [d for d in compare(first, third).differences if d.kind == "number"]
+    assert not [d for d in compare_runs(first, second).differences if d.kind == "number"]
+    (other,) = [d for d in compare_runs(first, third).differences if d.kind == "number"]
     assert (other.subject, other.before, other.after) == ("value", "1", "3")
     assert third.verdict == "failed"
 

@@ -56,7 +56,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def on(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """This machine's driver is the one in ``folder``."""
     monkeypatch.setenv("LD_LIBRARY_PATH", str(folder))
-    driver.look.cache_clear()
+    driver.inspect_gpu_driver.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def sandbox(libraries: Path) -> Iterator[Sandbox]:
     made.close()
     made.stop()
     made.teardown()
-    driver.look.cache_clear()
+    driver.inspect_gpu_driver.cache_clear()
 
 
 def told(sandbox: Sandbox) -> list[str]:
@@ -148,7 +148,7 @@ def test_a_driver_that_is_gone(
     sandbox.close()
     sandbox.stop()
     on(monkeypatch, libraries / "nothing")
-    if driver.look().library is not None:
+    if driver.inspect_gpu_driver().library is not None:
         pytest.skip("this machine has a driver of its own")
     with pytest.raises(SetupError, match="this machine has no NVIDIA driver"):
         sandbox.connect()

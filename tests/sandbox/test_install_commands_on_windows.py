@@ -17,7 +17,7 @@ import pytest
 from conftest import make_sandbox
 
 from pipelines.hosts.live import LiveSession
-from pipelines.publish.which.answer import pip_installs, typed
+from pipelines.publish.which.answer import format_for_shell, pip_installs
 from pipelines.remote import process
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -70,11 +70,11 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windows]:
 @pytest.mark.parametrize("form", ["cmd", ".bat"])
 def test_cmd_gets_the_words(windows: Windows, form: str, python: str) -> None:
     both = pip_installs(python, [URL], "2.8.0+cu128")
-    assert windows.noted(form, typed(both, form)) == [one[3:] for one in both]
+    assert windows.noted(form, format_for_shell(both, form)) == [one[3:] for one in both]
 
 
 def test_a_file_needs_its_own_form(windows: Windows) -> None:
     """The text for a console loses %2 in a file: without the other form this would not matter."""
     both = pip_installs(PYTHONS[0], [URL], "")
-    ((_, console), _) = windows.noted(".bat", typed(both, "cmd"))
+    ((_, console), _) = windows.noted(".bat", format_for_shell(both, "cmd"))
     assert console == URL.replace("%2", "")

@@ -21,13 +21,13 @@ from pipelines.core.files import sha256_of
 from pipelines.core.paths import PACKAGE
 from pipelines.core.toolsets import NATIVE
 from pipelines.hosts.live import LiveSession
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.publish.rebuild.published import read_published
-from pipelines.publish.rebuild.run import as_json, run_rebuild
-from pipelines.recipe.reproducible import settled
+from pipelines.publish.rebuild.run import rebuild_verdict_json, run_rebuild
+from pipelines.recipe.reproducible import reproducible_environment
 from pipelines.record.results import BuildResult, SmokeResult
 from pipelines.stages.line import Line, run_build, run_test
-from pipelines.wheels.differences import compare
+from pipelines.wheels.differences import compare_wheels
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
@@ -63,7 +63,7 @@ def opened(tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch) -
             environment, tmp_path, root, compile_cache={"kind": cache}
         )
         asked = Request(axes={"host": "here"} | axes, jobs=jobs, minutes=minutes)
-        plan = resolve(settings, asked)
+        plan = resolve_build_plan(settings, asked)
         return Line(plan, LiveSession(plan.host))
 
     return make
@@ -145,7 +145,7 @@ def test_another_directory_or_a_compile_cache_gives_the_same_bytes(
         run_rebuild(again, read_published(str(manifest)))
     finally:
         again.close()
-    assert as_json(again.run)["verdict"] == "identical"
+    assert rebuild_verdict_json(again.run)["verdict"] == "identical"
     result = again.run.result(BuildResult)
     assert result is not None
     assert not result.cache
@@ -165,7 +165,9 @@ def test_names_in_files_that_define_templates_alone(environment: Path, tmp_path:
             "template <class T> void g(T *x);\n"
             "template <> void g<int>(int *x) { f<<<1, 1>>>(x); }\n"
         )
-    profile = settled({}, NATIVE.name, "13.0", {"environment": "/e", "toolkit": "/t"})
+    profile = reproducible_environment(
+        {}, NATIVE.name, "13.0", {"environment": "/e", "toolkit": "/t"}
+    )
 
     def compiled(name: str, flags: str) -> bytes:
         where = tmp_path / name
@@ -191,7 +193,7 @@ def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) ->
             wheels += [*(run_build(line) / "wheels").glob("*.whl")]
         finally:
             line.close()
-    verdict, found = compare(*map(checked, wheels))
+    verdict, found = compare_wheels(*map(checked, wheels))
     assert verdict == "different"
     assert any("_core" in one.file for one in found)
 

@@ -18,12 +18,12 @@ from pipelines.core.errors import HostError
 from pipelines.core.toolsets import STUB
 from pipelines.doctor.model import Facts
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.hosts.sandbox.msvc.finder import BASE, find
+from pipelines.hosts.sandbox.msvc.finder import BASE, find_msvc_tree
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.remote.inspection import tools
 from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import msvc_trees as trees
@@ -53,7 +53,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = make_sandbox(base / "plain")
     plain._make()
     drive = plain.prefix / "drive_c"
-    found = find(drive / "VS", BASE)
+    found = find_msvc_tree(drive / "VS", BASE)
     tools_, kits = base / f"VC/Tools/MSVC/{trees.TOOLSET}", base / "Windows Kits/10"
     trees.write(base, {n: d for n, d in trees.files().items() if not n.endswith("cl.exe")})
     for source, target in (
@@ -145,7 +145,7 @@ def test_a_module_is_built_and_its_maker_is_told_apart(sandbox: Sandbox, tmp_pat
         archive.writestr(f"{info}/RECORD", "")
     asked = sandbox.config.supply(sandbox.cache.lock).toolset
     assert asked.label == f"MSVC {trees.TOOLSET}"
-    checks = check_wheel(inspect(wheel), order=Order("win_amd64", "3.11", toolset=asked))
+    checks = check_wheel(inspect_wheel(wheel), order=Order("win_amd64", "3.11", toolset=asked))
     (check,) = (one for one in checks if one.id == "toolset")
     assert check.failed
     assert f"built with {STUB.name}, not with MSVC" in check.hint

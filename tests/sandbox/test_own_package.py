@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.core.architectures.gpus import read
+from pipelines.core.architectures.gpus import parse_gpu_archs
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.recipe.archmap import translate
+from pipelines.recipe.archmap import translate_archs
 from pipelines.record.results import SmokeResult
 from pipelines.stages.line import Line, run_build, run_test
 
@@ -43,12 +43,12 @@ def test_the_page_works_as_it_stands_and_sees_no_other_build(
     assert isinstance(line.plan.host, Sandbox)
     leave_behind(line.plan.host.prefix)
     plan = line.plan
-    archs = read(recipe.archs)
+    archs = parse_gpu_archs(recipe.archs)
     monkeypatch.setattr(line, "provisioned", None)
     monkeypatch.setattr(line, "_run", None)
     monkeypatch.setattr(line, "_unreported", None)
     target = plan.target.model_copy(update={"recipe": recipe.name, "version": "", "archs": archs})
-    made = translate(recipe.arch_map, archs, recipe.cuda, recipe.name)
+    made = translate_archs(recipe.arch_map, archs, recipe.cuda, recipe.name)
     mine = replace(plan, recipe=recipe, target=target, archs=made, out=tmp_path / "out")
     monkeypatch.setattr(line, "plan", mine)
     path = run_build(line)

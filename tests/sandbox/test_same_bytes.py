@@ -11,12 +11,12 @@ from lines import line_below
 
 from pipelines.core.errors import AuditError
 from pipelines.core.files import sha256_of
-from pipelines.publish.provenance.verifying import find, verify
+from pipelines.publish.provenance.verifying import find_provenance, verify_provenance
 from pipelines.publish.rebuild.published import Published, read_published
-from pipelines.publish.rebuild.run import as_json, run_rebuild
+from pipelines.publish.rebuild.run import rebuild_verdict_json, run_rebuild
 from pipelines.stages.line import run_build
 from pipelines.toolchain.lock import load_lock
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 from pipelines.wheels.sboms import all_of
 
 ARCHS = "80;90+PTX"
@@ -53,12 +53,12 @@ def lied(run: Path, room: Path) -> Published:
 def test_its_statement_names_what_it_was_built_with(published: Path) -> None:
     """Every file of the lock, setuptools too, and nothing that is none."""
     (wheel,) = (published / "wheels").glob("*.whl")
-    found = verify(wheel, find(wheel), [], load_lock())
+    found = verify_provenance(wheel, find_provenance(wheel), [], load_lock())
     states = {one.id: one.level for one in found.findings}
     expected = {"wheel": "ok", "signature": "unknown", "manifest": "ok", "lock": "ok"}
     assert expected.items() <= states.items()
     assert states["publishing"] == "warning", "a stand-in has compiled it"
-    said = json.loads(find(wheel).read_text())["predicate"]["buildDefinition"]
+    said = json.loads(find_provenance(wheel).read_text())["predicate"]["buildDefinition"]
     rows = {one["name"]: one["digest"]["sha256"] for one in said["resolvedDependencies"]}
     tools = {name: load_lock().tool(name).sha256 for name in rows.keys() - {"source"}}
     assert tools.items() <= rows.items()
@@ -73,11 +73,11 @@ def test_another_sandbox_builds_the_same_bytes(
     base = tmp_path_factory.mktemp("we-in-a-directory-of-another-length")
     with line_below(base, recipe="smoke-attention", archs=ARCHS) as line:
         run_rebuild(line, read_published(str(published / "manifest.json")))
-        assert as_json(line.run)["verdict"] == "identical"
+        assert rebuild_verdict_json(line.run)["verdict"] == "identical"
         (ours,) = (line.run.path / "wheels").glob("*.whl")
         (theirs,) = (published / "wheels").glob("*.whl")
         assert ours.read_bytes() == theirs.read_bytes()
-        (bill,) = all_of(inspect(ours))
+        (bill,) = all_of(inspect_wheel(ours))
         assert (bill.state, bill.of_another) == ("valid", False)
         parts = {row.name: row for row in bill.components}
         assert (
@@ -87,7 +87,7 @@ def test_another_sandbox_builds_the_same_bytes(
         assert "pytest" not in parts, "it is brought for the test alone"
         with pytest.raises(AuditError, match="differs from the published wheel"):
             run_rebuild(line, lied(published, base / "lied"))
-        found = json.dumps(as_json(line.run))
-        assert as_json(line.run)["verdict"] == "different"
+        found = json.dumps(rebuild_verdict_json(line.run))
+        assert rebuild_verdict_json(line.run)["verdict"] == "different"
         assert "section .text" in found
         assert "in section .nv_fatb" in found

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from conftest import make_sandbox
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import (
     AuditError,
     AuthError,
@@ -34,7 +34,7 @@ from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.image import make_image
 from pipelines.hosts.sandbox.state import IN_USE, DamagedSandboxError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
-from pipelines.recipe.archmap import translate
+from pipelines.recipe.archmap import translate_archs
 from pipelines.record.results import ProvisionResult, ResourceResult, SmokeResult
 from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
@@ -45,7 +45,7 @@ from pipelines.session.transports.endpoint import Secret
 from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
 from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.metadata import WheelFacts, inspect_wheel
 
 
 def processes_of(home: Path) -> list[str]:
@@ -131,7 +131,7 @@ def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
         (built, STUB, MSVC, "stand-in 14"),
         (bought, published, STUB, "MSVC 14"),
     ):
-        facts = inspect(path)
+        facts = inspect_wheel(path)
         right, wrong = toolset(facts, true), toolset(facts, lie)
         assert right.level == "ok"
         assert [one.rpartition(".")[0] for one in right.values] == [tool]
@@ -164,7 +164,9 @@ def test_a_wheel_without_the_asked_device_code_is_rejected(line: Line) -> None:
     path = run_build(line)
     (wheel,) = (path / "wheels").glob("*.whl")
     plan = line.plan
-    more = translate(plan.recipe.arch_map, parse("80;90"), plan.recipe.cuda, plan.recipe.name)
+    more = translate_archs(
+        plan.recipe.arch_map, parse_arch_list("80;90"), plan.recipe.cuda, plan.recipe.name
+    )
     line.plan = replace(plan, archs=more)
     try:
         with pytest.raises(AuditError, match="90"):

@@ -276,12 +276,12 @@ def test_a_missing_intrinsic_is_named(
 
 
 def test_the_stand_in_is_a_tree_as_visual_studio_has_it(line: Line, work: Path) -> None:
-    tree = finder.find(work.parent / "VS", finder.BASE)
+    tree = finder.find_msvc_tree(work.parent / "VS", finder.BASE)
     assert (tree.version, tree.sdk) == ("14.40.33807", "10.0.0.0")
     (work.parent / "VS/VC/Tools/MSVC/14.41.1").mkdir()
     try:
         with pytest.raises(ConfigError, match="2 versions"):
-            finder.find(work.parent / "VS", finder.BASE)
+            finder.find_msvc_tree(work.parent / "VS", finder.BASE)
     finally:
         (work.parent / "VS/VC/Tools/MSVC/14.41.1").rmdir()
 

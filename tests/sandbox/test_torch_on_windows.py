@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.core.finding import worst
-from pipelines.doctor import diagnose
+from pipelines.core.finding import worst_level
+from pipelines.doctor import diagnose_facts
 from pipelines.doctor.inspect import inspect_host
 from pipelines.doctor.run import purpose_of
 from pipelines.plan.matrix.buildplan import BuildPlan
@@ -80,8 +80,8 @@ def maths(line: Line) -> dict[str, Any]:
 def unpacked(line: Line) -> str:
     """The level of what the doctor says of the unpacked files there, the run-time's among them."""
     host = inspect_host(line.plan, line.session)
-    found = diagnose({"controller": {}, "host": host}, purpose_of(line.plan))
-    return worst(one.level for one in found if one.id == "unpacked-tools")
+    found = diagnose_facts({"controller": {}, "host": host}, purpose_of(line.plan))
+    return worst_level(one.level for one in found if one.id == "unpacked-tools")
 
 
 def test_torch_computes(torch_line: Line, record_property: Any) -> None:

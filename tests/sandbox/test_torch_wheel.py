@@ -19,8 +19,8 @@ from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.load import read_smoke
 from pipelines.stages.line import Line, run_build, run_test
-from pipelines.stages.test import expectations, suite_spec
-from pipelines.wheels.metadata import inspect
+from pipelines.stages.test import suite_expectations, suite_spec
+from pipelines.wheels.metadata import inspect_wheel
 
 #: Why a case may be skipped where there is no GPU and torch has no CUDA; anything else is a gap.
 REASONS = (
@@ -49,7 +49,7 @@ def test_the_wheel_is_for_every_python(built: Line) -> None:
     assert not any(check.failed for check in checks.values())
     assert checks["toolset"].level == "ok"
     assert checks["sass"].values == ("80", "90")
-    for library in inspect(wheel).binaries:
+    for library in inspect_wheel(wheel).binaries:
         assert library.of_python == ()
         assert library.pe is not None
         imports = {name.lower() for name in library.pe.imports}
@@ -84,7 +84,7 @@ def test_a_suite_that_gets_the_other_torch_fails(built: Line, tmp_path: Path) ->
     audit = built.run.result(AuditResult)
     assert audit is not None
     plan, wheel = built.plan, wheel_of(built)
-    expected = expectations(plan, audit.files[0]) | {"torch": "2.15"}
+    expected = suite_expectations(plan, audit.files[0]) | {"torch": "2.15"}
     folder = plan.layout.join(plan.layout.build_root, "other-torch")
     sent = plan.layout.join(f"{folder}-wheel", wheel.name)
     built.session.call(files.make_dirs, path=f"{folder}-wheel")

@@ -20,7 +20,7 @@ from conftest import make_sandbox
 
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.publish.which.joining import joined
+from pipelines.publish.which.joining import build_which_script
 from pipelines.remote import process
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -93,7 +93,7 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windows]:
     sandbox: Sandbox = make_sandbox(room / "sandbox")
     with LiveSession(sandbox) as session:
         made = Windows(session, sandbox.executable, room)
-        made.files(".", {"which.py": joined()})
+        made.files(".", {"which.py": build_which_script()})
         yield made
     assert sandbox.lifecycle is not None
     sandbox.lifecycle.teardown()

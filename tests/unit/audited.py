@@ -9,7 +9,7 @@ from pathlib import Path
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.examination import AuditOptions, audit_wheel
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.core.finding import Finding
@@ -19,7 +19,7 @@ TAG = "cp311-cp311-win_amd64"
 
 def look(path: Path, *gpus: tuple[str, str], sha256: str = "") -> WheelReport:
     """What ``invoke audit`` finds in it."""
-    return examine(Input(path.name, str(path), path, sha256), AuditOptions(gpus=gpus))
+    return audit_wheel(Input(path.name, str(path), path, sha256), AuditOptions(gpus=gpus))
 
 
 def one(

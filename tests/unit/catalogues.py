@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl
 
-from pipelines.publish.index.catalogue import Catalogue, Wheel, stored
+from pipelines.publish.index.catalogue import Catalogue, Wheel, stored_path
 from pipelines.publish.which.machine import PREFIX, Machine
 
 ARCHS = {
@@ -37,7 +37,7 @@ def wheel(
         "file": file,
         "sha256": sha256,
         "size": 180_000_000,
-        "url": stored(file, sha256),
+        "url": stored_path(file, sha256),
         "metadata_sha256": sha256,
         "requires_python": ">=3.9",
         "python": "3.12",

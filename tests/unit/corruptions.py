@@ -19,7 +19,15 @@ from collections.abc import Callable
 import lz4.block
 from backports import zstd
 
-from pipelines.wheels.fatbin import ELF, FLAG_LZ4, FLAG_ZSTD, PTX, Entry, entries, inventory
+from pipelines.wheels.fatbin import (
+    ELF,
+    FLAG_LZ4,
+    FLAG_ZSTD,
+    PTX,
+    Entry,
+    container_entries,
+    inventory,
+)
 from pipelines.wheels.pe import PeFacts, read_pe
 
 Members = dict[str, bytes]
@@ -59,7 +67,7 @@ def entry_of(
     for unit in units:
         found = [
             one
-            for one in entries(data, unit)
+            for one in container_entries(data, unit)
             if one.kind == kind
             and (flags is None or bool(one.flags & flags) or one.flags & flags == flags)
         ]
@@ -182,7 +190,7 @@ def rekind(chance: random.Random, data: bytes) -> bytes | None:
 
 def swap(chance: random.Random, data: bytes) -> bytes | None:
     """The labels of two entries of one container."""
-    units = [entries(data, u) for u in inventory(data).containers]
+    units = [container_entries(data, u) for u in inventory(data).containers]
     units = [[e for e in rows if e.kind == ELF] for rows in units]
     units = [rows for rows in units if len({e.arch for e in rows}) > 1]
     if not units:

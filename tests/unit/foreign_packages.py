@@ -11,7 +11,7 @@ from pathlib import Path
 from pipelines.remote.builder import unpack_source
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.obtaining import download_source
 from pipelines.toolchain.sources import Source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,8 +45,8 @@ def repository(package: Foreign, folder: Path) -> Path:
         archive = Cache(load_lock()).place(package.file, package.sha256)
         if not archive.is_file():
             archive = folder / package.file
-            download(source, archive, lambda *_: None)
-    sources.verify(archive, source)
+            download_source(source, archive, lambda *_: None)
+    sources.verify_source_file(archive, source)
     unpack_source(str(archive), str(folder))
     made = folder / package.file.removesuffix(".tar.gz")
     who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]

@@ -17,7 +17,7 @@ from foreign_wheels import foreign
 from loopback import listening
 from pes import msvc, stand_in
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.evidence import Evidence, GpuResult
 from pipelines.core.files import sha256_of
 from pipelines.publish import offers
@@ -51,7 +51,7 @@ def cuda_wheel(
     more: Mapping[str, bytes] | None = None,
 ) -> Path:
     """A wheel with true device code for ``archs`` in a module of its platform."""
-    code = b"".join(container((ELF, one, 8), cuda=cuda) for one in parse(archs).sass)
+    code = b"".join(container((ELF, one, 8), cuda=cuda) for one in parse_arch_list(archs).sass)
     end = "so" if "linux" in tag else f"{tag.partition('-')[0]}-win_amd64.pyd"
     made = stand_in if local.endswith(".sandbox") else msvc
     files = {
@@ -112,7 +112,9 @@ def record(
         samples.check("SASS", "ok" if ok else "error", archs, archs),
         samples.check("toolset", "ok", "MSVC", id="toolset", values=("MSVC 14.44",)),
     )
-    audited = AuditedFile(file=path.name, sha256=sha256, archs=parse(archs), checks=checks)
+    audited = AuditedFile(
+        file=path.name, sha256=sha256, archs=parse_arch_list(archs), checks=checks
+    )
     samples.stage(run, "audit", "passed" if ok else "failed", 1.0, AuditResult(files=(audited,)))
     if tested_on:
         told: dict[str, Any] = {
@@ -128,7 +130,7 @@ def record(
             for outcome, many in told["outcomes"].items()
             for number in range(many)
         ]
-        junit.write(run.path / "smoke.xml", [Suite("smoke", tuple(cases))])
+        junit.write_junit_file(run.path / "smoke.xml", [Suite("smoke", tuple(cases))])
         told["report"] = sha256_of(run.path / "smoke.xml")
         samples.stage(run, "test", state, 3.0, SmokeResult(**told))
     write_manifest(run)
@@ -137,7 +139,7 @@ def record(
 def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
     """Their wheels, in a directory next to that of the runs."""
     room = tempfile.mkdtemp(prefix="offers-", dir=runs[0].path.parent.parent) if runs else ""
-    return offers.offers_of(runs, Path(room), untested=untested)
+    return offers.collect_offers(runs, Path(room), untested=untested)
 
 
 class _Handler(SimpleHTTPRequestHandler):

@@ -16,7 +16,7 @@ from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Capabilities, Existing, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
@@ -30,7 +30,7 @@ from pipelines.record.results import (
 )
 from pipelines.record.run import Run
 from pipelines.session.base import Session
-from pipelines.stages.buildspec import job_id, materials
+from pipelines.stages.buildspec import collect_materials, job_id
 from pipelines.stages.line import Line
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -97,7 +97,7 @@ def plan_for(
             "default": {"host": "lab"},
         }
     )
-    plan = resolve(settings, Request(axes=axes), host=host)
+    plan = resolve_build_plan(settings, Request(axes=axes), host=host)
     if made is None:
         return plan
     target = plan.target.model_copy(
@@ -199,4 +199,4 @@ def audited(line: Line, wheel: Path) -> Run:
 
 def job_of(plan: BuildPlan, source: str, found: ProvisionResult | None) -> str:
     """The id of the build of a source with that sha256."""
-    return job_id(plan, materials(plan, source, found))
+    return job_id(plan, collect_materials(plan, source, found))

@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from records import rewrite
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.evidence import Evidence
 from pipelines.core.finding import Finding, Level
 from pipelines.core.target import AXES, Target
@@ -38,8 +38,8 @@ from pipelines.record.results import (
     UsedTool,
 )
 from pipelines.record.run import Run
-from pipelines.record.seal import sealer
-from pipelines.reports.junit import write
+from pipelines.record.seal import load_or_create_sealer
+from pipelines.reports.junit import write_junit_file
 from pipelines.reports.model import Case, Suite
 
 EPOCH = 1_760_000_000.0
@@ -79,7 +79,7 @@ def facts(**changes: Any) -> RunFacts:
         "archs": "80;86;89;90",
     }
     axes |= {name: changes.pop(name) for name in AXES if name in changes}
-    axes["archs"] = parse(axes["archs"])
+    axes["archs"] = parse_arch_list(axes["archs"])
     told: dict[str, Any] = {"evidence": Evidence.SIMULATED, "publishable": True}
     return RunFacts(target=Target(**axes), **(told | changes))
 
@@ -140,7 +140,12 @@ def row(  # noqa: PLR0917 - as the table has its columns
 ) -> None:
     """A row as another program, or another version, may have left it."""
     columns = (name, state, started, seconds, error, result)
-    rewrite(run, "INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", columns, sealer())
+    rewrite(
+        run,
+        "INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)",
+        columns,
+        load_or_create_sealer(),
+    )
 
 
 def built(**changes: Any) -> BuildResult:
@@ -223,7 +228,7 @@ def smoke(run: Run, cases: list[Case], state: State = "passed", **has: str) -> N
         f"has.{kind}.hdim{dim}": "yes" for kind in ("forward", "backward") for dim in DIMS
     }
     properties |= {f"has.{name}": said for name, said in has.items()}
-    write(run.path / "smoke.xml", [Suite("pytest", tuple(cases), properties)])
+    write_junit_file(run.path / "smoke.xml", [Suite("pytest", tuple(cases), properties)])
     outcomes: dict[str, int] = {}
     for case in cases:
         outcomes[case.outcome] = outcomes.get(case.outcome, 0) + 1

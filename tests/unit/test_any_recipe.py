@@ -18,7 +18,7 @@ from pipelines.core.console import console
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.units import GIB
 from pipelines.core.yamlfile import read_yaml
-from pipelines.doctor.run import examine
+from pipelines.doctor.run import run_diagnosis
 from pipelines.plan.config.model import Config
 from pipelines.plan.config.schema import recipe_schema
 from pipelines.plan.matrix.buildplan import Request
@@ -70,7 +70,7 @@ def test_every_recipe_has_a_plan(
 @pytest.mark.parametrize("name", [*SHIPPED, *ADDED])
 def test_every_recipe_has_verdicts(tmp_path: Path, name: str) -> None:
     plan = plan_for(tmp_path, recipe=name, python="3.11")
-    outcome = examine(plan, None)
+    outcome = run_diagnosis(plan, None)
     assert outcome.purpose is not None
     assert outcome.purpose.target.recipe == name
     assert outcome.findings

@@ -11,10 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.core.architectures.archs import KNOWN, ArchList, check, join, parse, supported
-from pipelines.core.architectures.gpus import arch_of, load_table, read
+from pipelines.core.architectures.archs import (
+    KNOWN,
+    ArchList,
+    merge_arch_lists,
+    parse_arch_list,
+    require_supported_archs,
+    supported_archs,
+)
+from pipelines.core.architectures.gpus import arch_of, load_gpu_table, parse_gpu_archs
 from pipelines.core.errors import ConfigError
-from pipelines.recipe.archmap import Fixed, Listed, Single, Torch, torch_list, translate
+from pipelines.recipe.archmap import Fixed, Listed, Single, Torch, torch_list, translate_archs
 from pipelines.recipe.load import load_recipe
 
 
@@ -34,12 +41,12 @@ from pipelines.recipe.load import load_recipe
     ],
 )
 def test_parse_normalises(text: str, normal: str) -> None:
-    assert str(parse(text)) == normal
-    assert parse(normal) == parse(text)
+    assert str(parse_arch_list(text)) == normal
+    assert parse_arch_list(normal) == parse_arch_list(text)
 
 
 def test_sass_and_ptx() -> None:
-    assert parse("90a;compute_80;75+PTX") == ArchList(("75", "90a"), ("75", "80"))
+    assert parse_arch_list("90a;compute_80;75+PTX") == ArchList(("75", "90a"), ("75", "80"))
 
 
 @pytest.mark.parametrize(
@@ -61,7 +68,7 @@ def test_sass_and_ptx() -> None:
 )
 def test_bad_entries_are_named(text: str, entry: str, nearest: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        parse(text)
+        parse_arch_list(text)
     assert repr(entry) in caught.value.message
     assert caught.value.hint.endswith(f" {nearest}")
     assert len(caught.value.message) < 300
@@ -70,7 +77,7 @@ def test_bad_entries_are_named(text: str, entry: str, nearest: str) -> None:
 @pytest.mark.parametrize("text", ["", " ;, "])
 def test_nothing_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="empty"):
-        parse(text)
+        parse_arch_list(text)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,7 @@ def test_nothing_is_refused(text: str) -> None:
 )
 def test_check_knows_each_cuda(text: str, cuda: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"not known to CUDA {cuda}")) as caught:
-        check(parse(text), cuda)
+        require_supported_archs(parse_arch_list(text), cuda)
     assert caught.value.hint == f"the nearest valid one is {nearest}"
 
 
@@ -98,14 +105,16 @@ def test_a_gpu_whose_number_changed_is_not_taken_for_its_neighbour(
 ) -> None:
     """Thor is 10.1 to CUDA 12 and 11.0 to CUDA 13: code for 100 or 103 does not run on it."""
     with pytest.raises(ConfigError, match=re.escape(f"not known to CUDA {cuda}")) as caught:
-        check(parse(text), cuda)
+        require_supported_archs(parse_arch_list(text), cuda)
     assert caught.value.hint == f"this CUDA release calls it {name}"
-    check(parse(name), cuda)
+    require_supported_archs(parse_arch_list(name), cuda)
 
 
 def test_check_lets_good_ones_pass() -> None:
-    check(parse("75;80;86;87;88;89;90;90a;100;100a;100f;103;103a;110;120;120a;121+PTX"))
-    check(parse("50;70;90a"), "12.4.1")
+    require_supported_archs(
+        parse_arch_list("75;80;86;87;88;89;90;90a;100;100a;100f;103;103a;110;120;120a;121+PTX")
+    )
+    require_supported_archs(parse_arch_list("50;70;90a"), "12.4.1")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +123,7 @@ def test_check_lets_good_ones_pass() -> None:
 )
 def test_odd_and_old_cuda_versions(cuda: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        check(parse("90"), cuda)
+        require_supported_archs(parse_arch_list("90"), cuda)
 
 
 @settings(derandomize=True, max_examples=30, deadline=None)
@@ -125,14 +134,14 @@ def test_odd_and_old_cuda_versions(cuda: str, said: str) -> None:
 def test_round_trip(sass: set[str], ptx: set[str]) -> None:
     order = list(KNOWN)
     archs = ArchList(tuple(sorted(sass, key=order.index)), tuple(sorted(ptx, key=order.index)))
-    assert parse(str(archs)) == archs
+    assert parse_arch_list(str(archs)) == archs
 
 
 @settings(derandomize=True, max_examples=40, deadline=None)
 @given(st.text(alphabet="0123456789.+;, PTXptxsm_afcoue\u0667-", max_size=20))
 def test_any_text_parses_or_is_refused(text: str) -> None:
     with contextlib.suppress(ConfigError):
-        assert parse(str(parse(text))) == parse(text)
+        assert parse_arch_list(str(parse_arch_list(text))) == parse_arch_list(text)
 
 
 def test_the_table_holds_what_nvcc_lists() -> None:
@@ -145,7 +154,7 @@ def test_the_table_holds_what_nvcc_lists() -> None:
         pytest.skip("nvcc is not 13.0")
     usage = subprocess.run([nvcc, "--help"], capture_output=True, text=True, check=True).stdout
     listed = set(re.findall(r"'sm_(\w+)'", usage))
-    assert set(supported("13.0")) == listed
+    assert set(supported_archs("13.0")) == listed
 
 
 # -- names of GPUs --------------------------------------------------------------------------------
@@ -216,7 +225,7 @@ def test_names_of_gpus(name: str, arch: str | None) -> None:
 
 
 def test_the_table_of_gpus() -> None:
-    for gpu in load_table().gpus:
+    for gpu in load_gpu_table().gpus:
         assert gpu.arch in KNOWN
         assert re.compile(gpu.match)
 
@@ -239,7 +248,7 @@ def test_the_table_of_gpus() -> None:
     ],
 )
 def test_everything_a_user_may_write(text: str, normal: str) -> None:
-    assert str(read(text, native=("8.9", "8.6", "8.9"))) == normal
+    assert str(parse_gpu_archs(text, native=("8.9", "8.6", "8.9"))) == normal
 
 
 @pytest.mark.parametrize(
@@ -259,7 +268,7 @@ def test_everything_a_user_may_write(text: str, normal: str) -> None:
 )
 def test_what_no_gpu_is_called(text: str, native: tuple[str, ...] | None, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
-        read(text, native)
+        parse_gpu_archs(text, native)
     assert caught.value.hint
     assert "GTX" not in caught.value.hint  # near in letters alone
 
@@ -285,8 +294,10 @@ def gencodes(variables: dict[str, str], cuda: str, *, newer: bool = False) -> Ar
     sass = [arch for arch, least in needs.items() if arch in told and release >= least]
     ptx = [max((a for a in told if a.isdigit()), key=int)] if newer and sass else []
     if sass:
-        return parse(";".join([*sass, *(f"compute_{arch}" for arch in ptx)]))
-    return parse(variables["TORCH_CUDA_ARCH_LIST"])  # KeyError: the local GPU would decide
+        return parse_arch_list(";".join([*sass, *(f"compute_{arch}" for arch in ptx)]))
+    return parse_arch_list(
+        variables["TORCH_CUDA_ARCH_LIST"]
+    )  # KeyError: the local GPU would decide
 
 
 @settings(derandomize=True, max_examples=200, deadline=None)
@@ -301,8 +312,8 @@ def test_flash_attn_gets_exactly_what_was_asked_for(
 ) -> None:
     """86 and 89 are in none of its lists: given to it, they meant nothing, without a word."""
     ptx = data.draw(st.sets(st.sampled_from(sorted(sass))))
-    archs = join(ArchList(()), ArchList(tuple(sass), tuple(ptx)))
-    made = translate(MAIN if newer else FLASH, archs, cuda, "flash-attn")
+    archs = merge_arch_lists(ArchList(()), ArchList(tuple(sass), tuple(ptx)))
+    made = translate_archs(MAIN if newer else FLASH, archs, cuda, "flash-attn")
     assert gencodes(made.variables, cuda, newer=newer) == archs == made.effective
 
 
@@ -327,7 +338,7 @@ def test_flash_attn_gets_exactly_what_was_asked_for(
 def test_the_trap_of_86_and_89(
     archs: str, cuda: str, variables: dict[str, str], notes: int
 ) -> None:
-    made = translate(FLASH, parse(archs), cuda, "flash-attn")
+    made = translate_archs(FLASH, parse_arch_list(archs), cuda, "flash-attn")
     assert made.variables == variables
     assert len(made.notes) == notes
     if notes:
@@ -336,40 +347,42 @@ def test_the_trap_of_86_and_89(
 
 def test_flash_attn_has_nothing_for_turing() -> None:
     with pytest.raises(ConfigError, match="no code for 75") as caught:
-        translate(FLASH, parse("75;80"), "12.8", "flash-attn")
+        translate_archs(FLASH, parse_arch_list("75;80"), "12.8", "flash-attn")
     assert "issues/1640" in caught.value.message
     assert caught.value.hint.endswith("80")
 
 
 def test_an_old_flash_attn_compiles_its_own_as_well() -> None:
-    made = translate(OLD, parse("89+PTX"), "12.1", "flash-attn")
+    made = translate_archs(OLD, parse_arch_list("89+PTX"), "12.1", "flash-attn")
     assert str(made.effective) == "80;89+PTX;90"
     assert made.variables == {
         "NVCC_APPEND_FLAGS": "-gencode=arch=compute_89,code=sm_89 "
         "-gencode=arch=compute_89,code=compute_89"
     }
-    plain = translate(OLD, parse("80;90"), "12.1", "flash-attn")
+    plain = translate_archs(OLD, parse_arch_list("80;90"), "12.1", "flash-attn")
     assert (plain.variables, plain.notes) == ({}, ())
 
 
 def test_torch_has_its_own_spelling() -> None:
-    made = translate(Torch(kind="torch"), parse("75;90a;120+PTX"), "12.8", "x")
+    made = translate_archs(Torch(kind="torch"), parse_arch_list("75;90a;120+PTX"), "12.8", "x")
     assert made.variables == {"TORCH_CUDA_ARCH_LIST": "7.5;9.0a;12.0+PTX"}
     with pytest.raises(ConfigError, match="family target 120f") as caught:
-        torch_list(parse("120f"))
+        torch_list(parse_arch_list("120f"))
     assert caught.value.hint.endswith("120")
     with pytest.raises(ConfigError, match="PTX of 90 without") as caught:
-        torch_list(parse("80;compute_90"))
+        torch_list(parse_arch_list("80;compute_90"))
     assert caught.value.hint.endswith("90+PTX")
 
 
 def test_one_architecture_a_build() -> None:
     candle = load_recipe("candle-flash-attn").arch_map
     assert isinstance(candle, Single)
-    assert translate(candle, parse("89"), "12.8", "c").variables == {"CUDA_COMPUTE_CAP": "89"}
+    assert translate_archs(candle, parse_arch_list("89"), "12.8", "c").variables == {
+        "CUDA_COMPUTE_CAP": "89"
+    }
     for text in ("80;89", "89+PTX"):
         with pytest.raises(ConfigError, match="one architecture at a time"):
-            translate(candle, parse(text), "12.8", "candle")
+            translate_archs(candle, parse_arch_list(text), "12.8", "candle")
 
 
 def test_maps_name_known_architectures() -> None:

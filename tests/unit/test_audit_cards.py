@@ -10,9 +10,9 @@ from audited import finding, one
 from fatbins import ELF, PTX, container
 from pes import msvc
 
-from pipelines.audit.cards import named
+from pipelines.audit.cards import parse_gpu_option
 from pipelines.audit.findings import Card, WheelReport
-from pipelines.core.architectures.serving import serves
+from pipelines.core.architectures.serving import code_runs_on
 from pipelines.core.errors import ConfigError
 
 MODULE = "other/_C.cp311-win_amd64.pyd"
@@ -46,7 +46,7 @@ def of(seen: WheelReport, capability: str) -> Card:
     ],
 )
 def test_nvidias_rules(code: str, gpu: str, ptx: bool, expected: bool) -> None:
-    assert serves(code, gpu, ptx=ptx) is expected
+    assert code_runs_on(code, gpu, ptx=ptx) is expected
 
 
 def test_each_fate(tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ def test_one_library_for_each_cuda(tmp_path: Path) -> None:
 
 
 def test_a_card_that_is_asked_for(tmp_path: Path) -> None:
-    cards = [named("RTX 4090"), named("12.0"), named("GTX 1080")]
+    cards = [parse_gpu_option("RTX 4090"), parse_gpu_option("12.0"), parse_gpu_option("GTX 1080")]
     seen = one(tmp_path, {MODULE: msvc(unit("80", "+80"))}, *cards)
     assert [finding(seen, f"GPU {name}").level for name, _ in cards] == ["ok", "warning", "error"]
     assert "8.9: " in finding(seen, "GPU RTX 4090").text
     assert seen.worst == "error"
-    seen = one(tmp_path, None, named("RTX 4090"))
+    seen = one(tmp_path, None, parse_gpu_option("RTX 4090"))
     assert finding(seen, "GPU RTX 4090").level == "error"  # there is no device code at all
     calls = {MODULE: msvc(imports={"cudart64_12.dll": ["cudaLaunch"]})}
     for files, tag, requires in (
@@ -205,15 +205,15 @@ def test_a_card_that_is_asked_for(tmp_path: Path) -> None:
         ({"other/k.cu": b""}, "py3-none-any", ()),
         ({"other/__init__.py": b""}, "py3-none-any", ("torch",)),
     ):  # what may compile later, or call CUDA's own
-        seen = one(tmp_path, files, named("RTX 4090"), tag=tag, requires=requires)
+        seen = one(tmp_path, files, parse_gpu_option("RTX 4090"), tag=tag, requires=requires)
         assert finding(seen, "GPU RTX 4090").level == "unknown"
 
 
 def test_a_card_that_nobody_knows() -> None:
     with pytest.raises(ConfigError, match="RTX 9999"):
-        named("RTX 9999")
+        parse_gpu_option("RTX 9999")
     with pytest.raises(ConfigError, match="one GPU"):
-        named("RTX 4090, A100")
+        parse_gpu_option("RTX 4090, A100")
 
 
 def test_device_code_that_was_read_in_part_is_not_judged(

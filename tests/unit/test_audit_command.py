@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from pes import msvc
 from typed import calls, flags
 
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core.errors import AuditError, ConfigError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_directory")]
@@ -55,12 +55,12 @@ def test_words_of_other_commands_stay_what_they_are() -> None:
 
 
 def test_flags_that_mean_something_else_there(capsys: Captured) -> None:
-    assert run(["--gpu", "audit", "a.whl"]) == ConfigError.exit_code
+    assert run_command_line(["--gpu", "audit", "a.whl"]) == ConfigError.exit_code
     assert "--gpu: a value is missing" in capsys.readouterr().err
 
 
 def test_nothing_to_look_at(capsys: Captured) -> None:
-    assert run(["audit"]) == ConfigError.exit_code
+    assert run_command_line(["audit"]) == ConfigError.exit_code
     assert "WHEEL is missing" in capsys.readouterr().err
 
 
@@ -69,12 +69,15 @@ def test_a_flag_that_names_nothing_has_not_passed(
     tmp_path: Path, capsys: Captured, flag: str
 ) -> None:
     """As of a script whose variables are empty."""
-    assert run(["audit", str(gpu_wheel(tmp_path)), f"--{flag}= , "]) == ConfigError.exit_code
+    assert (
+        run_command_line(["audit", str(gpu_wheel(tmp_path)), f"--{flag}= , "])
+        == ConfigError.exit_code
+    )
     assert f"--{flag}: the value is empty" in capsys.readouterr().err
 
 
 def test_one_in_full(tmp_path: Path, capsys: Captured) -> None:
-    assert run(["audit", str(gpu_wheel(tmp_path))]) == 0
+    assert run_command_line(["audit", str(gpu_wheel(tmp_path))]) == 0
     said = capsys.readouterr().out
     assert "8.9" in said
     assert "RTX 40xx" in said
@@ -83,29 +86,29 @@ def test_one_in_full(tmp_path: Path, capsys: Captured) -> None:
 
 def test_a_gpu_on_which_it_does_not_run(tmp_path: Path, capsys: Captured) -> None:
     path = str(gpu_wheel(tmp_path))
-    assert run(["audit", path, "--gpu", "RTX 4090, RTX 5090"]) == 0
-    assert run(["audit", path, "--gpu", "GTX 1080"]) == AuditError.exit_code
+    assert run_command_line(["audit", path, "--gpu", "RTX 4090, RTX 5090"]) == 0
+    assert run_command_line(["audit", path, "--gpu", "GTX 1080"]) == AuditError.exit_code
     assert "does not run" in capsys.readouterr().out
-    assert run(["audit", path, "--gpu", "RTX 9999"]) == ConfigError.exit_code
+    assert run_command_line(["audit", path, "--gpu", "RTX 9999"]) == ConfigError.exit_code
     pure = str(foreign(tmp_path, "pure"))  # there is nothing that could tell
-    assert run(["audit", pure]) == 0
-    assert run(["audit", pure, "--gpu", "A100"]) == AuditError.exit_code
+    assert run_command_line(["audit", pure]) == 0
+    assert run_command_line(["audit", pure, "--gpu", "A100"]) == AuditError.exit_code
 
 
 def test_many_and_one_that_is_wrong(tmp_path: Path, capsys: Captured) -> None:
     for version in ("1.0", "2.0", "3.0"):
         gpu_wheel(tmp_path / "w", version)
-    assert run(["audit", str(tmp_path / "w")]) == 0
+    assert run_command_line(["audit", str(tmp_path / "w")]) == 0
     with_member(tmp_path / "w" / f"other-2.0-{TAG}.whl", "../evil")
     capsys.readouterr()
-    assert run(["audit", str(tmp_path / "w")]) == AuditError.exit_code
+    assert run_command_line(["audit", str(tmp_path / "w")]) == AuditError.exit_code
     said = " ".join(capsys.readouterr().out.split())
     assert "outside its directory" in said
     assert "3 wheels: 1 error, " in said
 
 
 def test_what_programs_are_told(tmp_path: Path, capsys: Captured) -> None:
-    assert run(["audit", str(gpu_wheel(tmp_path)), "--gpu", "GTX 1080", "--json"]) == 9
+    assert run_command_line(["audit", str(gpu_wheel(tmp_path)), "--gpu", "GTX 1080", "--json"]) == 9
     said = json.loads(capsys.readouterr().out)
     (wheel,) = said["wheels"]
     assert (said["schema"], wheel["level"]) == (1, "error")
@@ -116,7 +119,10 @@ def test_what_programs_are_told(tmp_path: Path, capsys: Captured) -> None:
 
 def test_what_ci_is_told(tmp_path: Path) -> None:
     path = gpu_wheel(tmp_path)
-    assert run(["audit", str(path), "--gpu", "GTX 1080,A100", "--junit", "out/junit.xml"]) == 9
+    assert (
+        run_command_line(["audit", str(path), "--gpu", "GTX 1080,A100", "--junit", "out/junit.xml"])
+        == 9
+    )
     root = ElementTree.fromstring((tmp_path / "out/junit.xml").read_bytes())
     (suite,) = root
     assert suite.get("name") == path.name
@@ -127,7 +133,7 @@ def test_what_ci_is_told(tmp_path: Path) -> None:
 def test_one_that_nobody_could_read_is_skipped_and_failed(tmp_path: Path) -> None:
     path = tmp_path / f"other-1.0-{TAG}.whl"
     path.write_bytes(b"PK")
-    assert run(["audit", str(path), "--junit", "junit.xml"]) == 9
+    assert run_command_line(["audit", str(path), "--junit", "junit.xml"]) == 9
     root = ElementTree.fromstring((tmp_path / "junit.xml").read_bytes())
     assert (root.get("tests"), root.get("failures")) == ("2", "1")
     assert len(root.findall(".//skipped")) == 1
@@ -135,7 +141,7 @@ def test_one_that_nobody_could_read_is_skipped_and_failed(tmp_path: Path) -> Non
 
 def test_what_was_asked_and_has_no_answer_has_failed(tmp_path: Path) -> None:
     path = foreign(tmp_path, "other", "1.0", TAG, files={"other/k.ptx": ptx()})
-    assert run(["audit", str(path), "--gpu", "RTX 4090", "--junit", "junit.xml"]) == 9
+    assert run_command_line(["audit", str(path), "--gpu", "RTX 4090", "--junit", "junit.xml"]) == 9
     root = ElementTree.fromstring((tmp_path / "junit.xml").read_bytes())
     failed = {
         case.get("name") for case in root.iter("testcase") if case.find("failure") is not None
@@ -147,7 +153,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: Captured) -> None
     (tmp_path / "file").write_text("")
     path = str(gpu_wheel(tmp_path))
     for name in ("file/page.html", "."):
-        assert run(["audit", path, "--html", name]) == ConfigError.exit_code
+        assert run_command_line(["audit", path, "--html", name]) == ConfigError.exit_code
         assert f"--html {name}: " in capsys.readouterr().err
 
 
@@ -173,4 +179,4 @@ def test_the_line_in_other_projects_ci(tmp_path: Path) -> None:
         program, *words = shlex.split(command)
         assert program in project["scripts"]
         for path, code in ((fine, 0), (wrong, AuditError.exit_code)):
-            assert run([word.format(wheel=path) for word in words]) == code
+            assert run_command_line([word.format(wheel=path) for word in words]) == code

@@ -20,7 +20,7 @@ from tls_keys import Authority
 from pipelines.audit.examination import AuditOptions, examine_all
 from pipelines.audit.inputs import Input, resolve_inputs
 from pipelines.audit.listing import Listing, is_page
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.plan.prebuilt import indexpage
 from pipelines.toolchain.indexpage import parse_html
@@ -380,19 +380,19 @@ def test_as_it_is_typed(
 ) -> None:
     made = releases(tmp_path / "w", "1.0", "2.0")
     url = index.page("/simple/other/", index.links(*made))
-    assert run(["audit", url, "--most", "1", "--html", "page.html"]) == 0
+    assert run_command_line(["audit", url, "--most", "1", "--html", "page.html"]) == 0
     left = "1 of 2 wheels for Windows; 1 older left out (--most 2 includes them)"
     assert left in " ".join(capsys.readouterr().out.split())
     assert left in (tmp_path / "page.html").read_text()
-    assert run(["audit", url, "--json"]) == 0
+    assert run_command_line(["audit", url, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     (listing,) = told["listings"]
     assert (listing["wheels"], listing["taken"], listing["whole"]) == (2, 2, True)
-    assert run(["audit", url, "--most", "0"]) == ConfigError.exit_code
-    assert run(["audit", url, "--offline"]) == ConfigError.exit_code
+    assert run_command_line(["audit", url, "--most", "0"]) == ConfigError.exit_code
+    assert run_command_line(["audit", url, "--offline"]) == ConfigError.exit_code
     index.page(f"/files/{made[0].name}", "another")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "anew"))
-    assert run(["audit", url]) == AuditError.exit_code
+    assert run_command_line(["audit", url]) == AuditError.exit_code
 
 
 @pytest.mark.parametrize(

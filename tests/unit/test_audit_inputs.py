@@ -19,7 +19,7 @@ from loopback import listening
 from pes import msvc
 
 from pipelines.audit import inputs
-from pipelines.audit.examination import AuditOptions, examine, examine_all
+from pipelines.audit.examination import AuditOptions, audit_wheel, examine_all
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input, resolve_inputs
 from pipelines.core.errors import ConfigError, StorageError
@@ -65,7 +65,7 @@ def test_what_names_no_wheel(cache: Cache, text: str, said: str) -> None:
 def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path, cache: Cache) -> None:
     os.mkfifo(tmp_path / "a-1.0-py3-none-any.whl")
     (taken,) = resolve_inputs([str(tmp_path)], cache)
-    assert examine(taken, AuditOptions()).failed
+    assert audit_wheel(taken, AuditOptions()).failed
 
 
 def test_a_directory_that_cannot_be_listed_hides_no_wheel(
@@ -107,7 +107,7 @@ def test_an_index_that_may_not_be_asked(cache: Cache) -> None:
 @pytest.fixture
 def offers(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Offer]], None]:
     def listed(found: list[Offer]) -> None:
-        monkeypatch.setattr(inputs, "offers_of", lambda *_, **__: found)
+        monkeypatch.setattr(inputs, "list_wheel_offers", lambda *_, **__: found)
 
     return listed
 
@@ -173,7 +173,7 @@ def fetched(
             monkeypatch.setattr(obtaining, "_http", plain)
             named = f"https://example.org/other-1.0-py3-none-any.whl{stated}"
             (taken,) = resolve_inputs([named], cache)
-        return examine(taken, AuditOptions())
+        return audit_wheel(taken, AuditOptions())
 
     return at
 
@@ -243,7 +243,7 @@ def test_many_in_processes_of_their_own(tmp_path: Path) -> None:
     assert [each.file for each in seen] == [path.name for path in made]
     assert seen[3].worst == "error"
     assert len(done) == 6
-    alone = [examine(one, AuditOptions()) for one in taken]
+    alone = [audit_wheel(one, AuditOptions()) for one in taken]
     assert json.dumps([each.model_dump(mode="json") for each in seen]) == json.dumps(
         [each.model_dump(mode="json") for each in alone]
     )
@@ -314,8 +314,8 @@ def test_a_reader_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.M
     def broken(*_: object, **__: object) -> None:
         raise RecursionError("deep \x1b[31m")
 
-    monkeypatch.setattr("pipelines.audit.examination.inspect", broken)
+    monkeypatch.setattr("pipelines.audit.examination.inspect_wheel", broken)
     path = foreign(tmp_path)
-    seen = examine(Input(path.name, str(path), path), AuditOptions())
+    seen = audit_wheel(Input(path.name, str(path), path), AuditOptions())
     assert "RecursionError" in finding(seen, "readable").text
     assert "\x1b" not in finding(seen, "readable").text

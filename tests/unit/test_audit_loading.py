@@ -13,13 +13,13 @@ from foreign_wheels import foreign
 from pes import dll, msvc
 
 from pipelines.audit import show
-from pipelines.audit.examination import AuditOptions, examine, examine_all
+from pipelines.audit.examination import AuditOptions, audit_wheel, examine_all
 from pipelines.audit.findings import WheelReport, references_of
 from pipelines.audit.inputs import Input
-from pipelines.audit.load_checks import References, python_of, references_to
-from pipelines.audit.lookup import of_torch
+from pipelines.audit.load_checks import References, python_of_tags, references_to
+from pipelines.audit.lookup import torch_exports
 from pipelines.audit.page import render
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core.console import console
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import sha256_of
@@ -55,7 +55,7 @@ def held(room: Path, *torches: str, wheels: Sequence[Input]) -> References:
 
 def seen(room: Path, taken: Input, *torches: str) -> WheelReport:
     given = held(room, *torches, wheels=[taken]) if torches else None
-    return examine(taken, AuditOptions(references=given))
+    return audit_wheel(taken, AuditOptions(references=given))
 
 
 def test_one_torch_of_two_is_to_be_minded(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_torch_that_was_not_looked_at_excuses_no_other(tmp_path: Path) -> None
     given = held(tmp_path, torch(tmp_path, "2.8.0", "a"), wheels=[taken])
     given = replace(given, torches=(*given.torches, ("2.9.0", "3.11", "the index has none")))
     assert (
-        finding(examine(taken, AuditOptions(references=given)), "torch 2.8.0 (cp311)").level
+        finding(audit_wheel(taken, AuditOptions(references=given)), "torch 2.8.0 (cp311)").level
         == "error"
     )
 
@@ -131,7 +131,7 @@ def test_of_a_wheel_for_another_machine_nothing_has_passed(tmp_path: Path) -> No
 
 def kept_release(room: Path, given: str) -> Path:
     """As an index has it whose wheel was fetched before; the file of its names."""
-    table = of_torch(given, Cache(load_lock(), room / "cache", offline=True))
+    table = torch_exports(given, Cache(load_lock(), room / "cache", offline=True))
     return CacheEntry(table.path).listed(room / "cache", Path(given).name, "some index").path
 
 
@@ -203,7 +203,7 @@ def test_each_torch_is_named_by_its_sha256(tmp_path: Path, capsys: Captured) -> 
     show.show([found])
     assert f"torch 2.8.0 (cp311): sha256 {first}" in capsys.readouterr().out
     path = tmp_path / "junit.xml"
-    show.junit(path, [found])
+    show.write_audit_junit(path, [found])
     assert second in path.read_text()
 
 
@@ -234,7 +234,9 @@ def test_a_table_that_was_swapped_is_not_looked_up(tmp_path: Path) -> None:
     assert isinstance(poor, ExportTable)
     poor.path.write_bytes(rich.path.read_bytes())
     given = References(Cache(load_lock(), tmp_path / "cache", offline=True), (("x", "3.11", poor),))
-    assert finding(examine(taken, AuditOptions(references=given)), poor.against).level == "unknown"
+    assert (
+        finding(audit_wheel(taken, AuditOptions(references=given)), poor.against).level == "unknown"
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_a_table_that_was_swapped_is_not_looked_up(tmp_path: Path) -> None:
     ],
 )
 def test_whose_torch_a_wheel_is_held_against(tags: list[str], python: str) -> None:
-    assert python_of(tags) == python
+    assert python_of_tags(tags) == python
 
 
 @pytest.mark.parametrize(
@@ -296,7 +298,7 @@ def test_as_it_is_typed(tmp_path: Path, capsys: Captured) -> None:
     taken = wheel(tmp_path, {"c10.dll": ["a", "b"]})
     old, new = torch(tmp_path, "2.7.0", "a", "b"), torch(tmp_path, "2.8.0", "a")
     typed = ["audit", str(taken.path), "--offline", "--json", "--torch"]
-    assert run([*typed, f"{old},{new}"]) == 0
+    assert run_command_line([*typed, f"{old},{new}"]) == 0
     (told,) = json.loads(capsys.readouterr().out)["wheels"]
     assert [(one["against"], one["verdict"]) for one in told["loads"]] == [
         ("torch 2.7.0 (cp311)", "ok"),
@@ -305,6 +307,6 @@ def test_as_it_is_typed(tmp_path: Path, capsys: Captured) -> None:
     (lack,) = told["loads"][1]["missing"]
     assert (lack["library"], lack["symbol"]) == ("c10.dll", "b")
     assert told["stable"]["torch"] == "unstable"
-    assert run([*typed, new]) == AuditError.exit_code
-    assert run([*typed, "2.6.0"]) == LockError.exit_code
-    assert run([*typed, "nonsense"]) == ConfigError.exit_code
+    assert run_command_line([*typed, new]) == AuditError.exit_code
+    assert run_command_line([*typed, "2.6.0"]) == LockError.exit_code
+    assert run_command_line([*typed, "nonsense"]) == ConfigError.exit_code

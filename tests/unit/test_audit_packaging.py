@@ -13,8 +13,8 @@ from foreign_wheels import foreign
 from pes import msvc
 
 from pipelines.core.errors import StorageError
-from pipelines.core.finding import worst
-from pipelines.wheels.metadata import inspect
+from pipelines.core.finding import worst_level
+from pipelines.wheels.metadata import inspect_wheel
 
 MODULE = "other/_C.cp311-win_amd64.pyd"
 
@@ -28,8 +28,8 @@ def test_a_good_one_has_nothing_wrong(tmp_path: Path) -> None:
 
 
 def test_of_nothing_nothing_is_known() -> None:
-    assert worst([]) == "unknown"
-    assert worst(["ok", "unknown", "warning"]) == "warning"
+    assert worst_level([]) == "unknown"
+    assert worst_level(["ok", "unknown", "warning"]) == "warning"
 
 
 def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_tags_that_would_multiply_stay_as_they_are(tmp_path: Path, size: int, li
         for name, data in members.items():
             archive.writestr(name, data)
     assert level(look(path), "tags") == "warning"
-    assert len(inspect(path).wheel_tags) <= 1000 + lines
+    assert len(inspect_wheel(path).wheel_tags) <= 1000 + lines
 
 
 def test_linux_has_no_drivers_of_windows(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_full_disk_is_not_the_wheels_fault(
     def full(*_: object, **__: object) -> None:
         raise StorageError("cannot write to /tmp: No space left on device")
 
-    monkeypatch.setattr("pipelines.audit.examination.inspect", full)
+    monkeypatch.setattr("pipelines.audit.examination.inspect_wheel", full)
     with pytest.raises(StorageError):
         look(foreign(tmp_path))
 

@@ -15,7 +15,7 @@ from pes import msvc
 
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.loads import Loads, Missing
-from pipelines.audit.page import render, write
+from pipelines.audit.page import render, write_wheels_page
 from pipelines.core.finding import Finding
 
 EVIL = "<script>alert(1)</script>\"'&\u202e"
@@ -106,7 +106,7 @@ def test_what_it_loads_with_is_only_what_was_looked_at(tmp_path: Path) -> None:
 
 def test_hundreds_fit_into_a_page(tmp_path: Path) -> None:
     seen = with_gpus(tmp_path)
-    size = write(tmp_path / "page.html", [seen] * 400)
+    size = write_wheels_page(tmp_path / "page.html", [seen] * 400)
     assert size == (tmp_path / "page.html").stat().st_size
     assert size < 4_000_000
 

@@ -145,7 +145,7 @@ def test_reports_that_cannot_be_written_hide_no_failure(
     def full(_: Run) -> Path:
         raise StorageError("the disk is full")
 
-    monkeypatch.setattr("pipelines.reports.write.report", full)
+    monkeypatch.setattr("pipelines.reports.write.write_run_reports", full)
     line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0}]))
     with pytest.raises(BuildError, match="produced no wheel"):
         run_build(line)

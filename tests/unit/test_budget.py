@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.core.architectures.archs import ArchList, parse
+from pipelines.core.architectures.archs import ArchList, parse_arch_list
 from pipelines.core.errors import ConfigError
 from pipelines.core.units import GIB
-from pipelines.plan.matrix.budget import RESERVE, Budget, passes, plan_budget, weight
+from pipelines.plan.matrix.budget import RESERVE, Budget, compile_weight, nvcc_passes, plan_budget
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.paths import MAX_PATH, kept, longest_path
+from pipelines.plan.matrix.paths import MAX_PATH, included_files, longest_path
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Cost, Recipe
 from pipelines.recipe.sourcetree import SourceTree
 from pipelines.toolchain.lock import Cache, load_lock
 
 COST = Cost(units=73, unit_seconds=178, thread_gib=5, basis="a test")
-ONE = parse("90")
+ONE = parse_arch_list("90")
 
 
 def host(cores: int, memory: float, commit: float | None = None) -> HostFacts:
@@ -56,23 +56,29 @@ def test_the_time_agrees_with_what_was_measured() -> None:
 
 
 def test_architectures_and_ptx_cost_time() -> None:
-    assert (passes(parse("80;90+PTX")), weight(parse("80;90+PTX"))) == (2, 2)
-    assert (passes(parse("80;compute_90")), weight(parse("80;compute_90"))) == (2, 1.3)
-    one, two = (plan_budget(COST, host(16, 512), parse(a)) for a in ("80", "80;90"))
+    assert (
+        nvcc_passes(parse_arch_list("80;90+PTX")),
+        compile_weight(parse_arch_list("80;90+PTX")),
+    ) == (2, 2)
+    assert (
+        nvcc_passes(parse_arch_list("80;compute_90")),
+        compile_weight(parse_arch_list("80;compute_90")),
+    ) == (2, 1.3)
+    one, two = (plan_budget(COST, host(16, 512), parse_arch_list(a)) for a in ("80", "80;90"))
     assert two.core_seconds == 2 * one.core_seconds
     assert two.wall_seconds > 1.8 * one.wall_seconds
 
 
 def test_threads_help_where_units_are_few() -> None:
     few = COST.model_copy(update={"units": 2})
-    made = plan_budget(few, host(16, 512), parse("80;86;89;90"))
+    made = plan_budget(few, host(16, 512), parse_arch_list("80;86;89;90"))
     assert (made.jobs, made.threads) == (2, 4)
     assert made.wall_seconds == pytest.approx(178)
 
 
 def test_hard_wired_threads_take_memory_by_the_architecture() -> None:
     """Four threads on two architectures are two compilations at a time."""
-    made = plan_budget(fixed(4), host(16, 64), parse("80;90"))
+    made = plan_budget(fixed(4), host(16, 64), parse_arch_list("80;90"))
     assert (made.jobs, made.threads) == (6, 4)
     assert made.peak <= 64 * GIB
 
@@ -212,7 +218,7 @@ def test_real_trees_fit_because_of_what_is_left_out(name: str, version: str, who
     bare = recipe.model_copy(update={"exclude": ()})
     assert longest_path(bare, names, "3.12", "C:\\b").fits == whole
     globs = (*recipe.objects.relative, *recipe.objects.absolute)
-    sources = kept(names, recipe.exclude)
+    sources = included_files(names, recipe.exclude)
     units = [name for name in sources if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
     if version == "0.0.34":  # setup.py leaves some of FlashAttention 3 out
         assert len(units) > recipe.costs[0].units

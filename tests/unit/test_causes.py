@@ -14,10 +14,10 @@ from pipelines.record.diagnosis import DiagnosisResult
 from pipelines.record.run import Run
 from pipelines.reports import html as pages
 from pipelines.reports import markdown, terminal
-from pipelines.reports.failures import Cause, causes, words
+from pipelines.reports.failures import Cause, group_failure_causes, mask_cell_details
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
-from pipelines.reports.views import RunView, names
+from pipelines.reports.views import RunView, unique_run_names
 
 CELLS: tuple[dict[str, Any], ...] = (
     {"python": "3.12", "cuda": "12.8", "torch": "2.8"},
@@ -34,7 +34,7 @@ def ended(out: Path, name: str, message: str, kind: str = "", hint: str = "", **
 
 def found(*runs: Run) -> tuple[tuple[Cause, ...], str]:
     views = [load_view(run) for run in runs]
-    return causes(views), pages.render(views)
+    return group_failure_causes(views), pages.render(views)
 
 
 def test_two_causes_in_one_stage_are_two(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_what_is_unfinished_has_not_failed(tmp_path: Path) -> None:
     ],
 )
 def test_words(text: str, kept: str) -> None:
-    assert words(text, samples.facts().target) == kept
+    assert mask_cell_details(text, samples.facts().target) == kept
 
 
 def view(run: Run, created: str = "2026-11-22T00:19:31+00:00", name: str = "") -> RunView:
@@ -194,17 +194,19 @@ def view(run: Run, created: str = "2026-11-22T00:19:31+00:00", name: str = "") -
 @pytest.mark.slow
 def test_runs_have_names_of_their_own(tmp_path: Path) -> None:
     alone = [view(samples.good(tmp_path, python=said)) for said in ("3.12", "3.13")]
-    assert names(alone)[0] == "cp312, torch 2.8, CUDA 12.8, 80;86;89;90", "as short as may be"
+    assert unique_run_names(alone)[0] == "cp312, torch 2.8, CUDA 12.8, 80;86;89;90", (
+        "as short as may be"
+    )
     packages = [view(samples.good(tmp_path, version=said)) for said in ("2.8.3", "2.7.4")]
-    assert [name.rpartition(", ")[2] for name in names(packages)] == [
+    assert [name.rpartition(", ")[2] for name in unique_run_names(packages)] == [
         "flash-attn 2.8.3",
         "flash-attn 2.7.4",
     ]
     times = [view(samples.good(tmp_path), f"2026-11-22T00:19:{n:02}+00:00") for n in range(18)]
-    assert len(set(names(times))) == 18
-    assert names(times)[3].endswith("2026-11-22 00:19:03")
+    assert len(set(unique_run_names(times))) == 18
+    assert unique_run_names(times)[3].endswith("2026-11-22 00:19:03")
     same = [view(samples.good(tmp_path)) for _ in range(3)]
-    assert len(set(names(same))) == 3, "even of one second"
+    assert len(set(unique_run_names(same))) == 3, "even of one second"
     page = pages.render(times)
     rows = page[page.index('id="times"') :].partition("</tbody>")[0]
     assert all(f"2026-11-22 00:19:{n:02}" in rows for n in range(18))

@@ -307,7 +307,7 @@ class Typed:
         return [f"{name} {plan.target.cell}" for name, plan in self.done]
 
     def __call__(self, *words: str) -> int:
-        return program.run(words)
+        return program.run_command_line(words)
 
 
 @pytest.fixture

@@ -13,22 +13,22 @@ from plans import at_desk
 from test_custody import home
 from wheels import FILES, INFO, METADATA, fatbin, pe, wheel, wheel_here
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import AuditError
 from pipelines.core.files import sha256_of
-from pipelines.core.finding import failures
+from pipelines.core.finding import failure_lines
 from pipelines.core.target import Target
 from pipelines.plan.prebuilt.candidates import Offer
-from pipelines.plan.prebuilt.decide import examine, examine_external
+from pipelines.plan.prebuilt.decide import audit_prebuilt_wheel, examine_external
 from pipelines.stages.line import AUDIT
 from pipelines.wheels import checks
 from pipelines.wheels.checked import check_copy
-from pipelines.wheels.checking import Installation, Order, Policy, Result, check
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.checking import Installation, Order, Policy, Result, wheel_check
+from pipelines.wheels.metadata import WheelFacts, inspect_wheel
 from pipelines.wheels.tags import WINDOWS
 
 
-@check("demo", "demonstration")
+@wheel_check("demo", "demonstration")
 def demo(facts: WheelFacts) -> Iterator[Result]:
     yield Result("error", f"{facts.name}\x1b[31m", "nothing", "leave it out")
 
@@ -36,11 +36,14 @@ def demo(facts: WheelFacts) -> Iterator[Result]:
 def test_an_added_check_is_made_of_every_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, target = wheel(tmp_path, FILES), Target(python="3.11", cuda="13.0", archs=parse("90"))
+    path, target = (
+        wheel(tmp_path, FILES),
+        Target(python="3.11", cuda="13.0", archs=parse_arch_list("90")),
+    )
     sha256, said = sha256_of(path), r"demonstration: found pkg \(expected nothing\): leave it out"
     there = Installation("3.11", WINDOWS)
-    assert not failures(examine_external(path, sha256, there).checks)
-    examine(path, Offer(path.name, str(path), sha256), target)
+    assert not failure_lines(examine_external(path, sha256, there).checks)
+    audit_prebuilt_wheel(path, Offer(path.name, str(path), sha256), target)
     check_copy(path, tmp_path)
     monkeypatch.setattr(checks, "CHECKS", (*checks.CHECKS, demo))
     assert finding(look(path), "demonstration").level == "error"
@@ -48,7 +51,7 @@ def test_an_added_check_is_made_of_every_wheel(
         "demo"
     ]
     with pytest.raises(AuditError, match=said):
-        examine(path, Offer(path.name, str(path), sha256), target)
+        audit_prebuilt_wheel(path, Offer(path.name, str(path), sha256), target)
     with pytest.raises(AuditError, match=said):
         check_copy(path, tmp_path)
     line, _ = at_desk(tmp_path)
@@ -59,13 +62,13 @@ def test_an_added_check_is_made_of_every_wheel(
 
 def test_a_check_needs_what_there_is() -> None:
     with pytest.raises(TypeError, match="moon"):
-        check("m", "moon phase")(lambda moon: [Result("ok", moon)])
+        wheel_check("m", "moon phase")(lambda moon: [Result("ok", moon)])
 
 
 def test_a_wheel_that_breaks_a_check_has_not_passed(tmp_path: Path) -> None:
     """packaging parses markers by recursion."""
     deep = f"a; {'(' * 3000}os_name == 'x'{')' * 3000}"
-    facts = inspect(foreign(tmp_path, requires=[deep]))
+    facts = inspect_wheel(foreign(tmp_path, requires=[deep]))
     for policy in (checks.ANY, checks.EXTERNAL):  # which tolerates errors that these find
         found = checks.check_wheel(facts, policy=policy)
         broken = {one.id for one in found if one.failed and "RecursionError" in one.actual}
@@ -97,7 +100,7 @@ def tagged(room: Path, tags: str, module: bytes, name: str = "_C.pyd") -> WheelF
     ]
     text = "\n".join(["Wheel-Version: 1.0", "Root-Is-Purelib: false", *every, ""]).encode()
     files = {f"pkg/{name}": module, f"{INFO}/METADATA": METADATA, f"{INFO}/WHEEL": text}
-    return inspect(wheel(room, files, name=f"pkg-1.0+cu130-{tags}.whl"))
+    return inspect_wheel(wheel(room, files, name=f"pkg-1.0+cu130-{tags}.whl"))
 
 
 def wrong(facts: WheelFacts, python: str = "") -> tuple[set[str], ...]:
@@ -163,6 +166,6 @@ def test_no_further_tag_hides_the_least_python(tmp_path: Path) -> None:
 def test_the_torch_that_it_requires_is_found_behind_any_other(tmp_path: Path) -> None:
     others = "".join(f"Requires-Dist: a{number}\n" for number in range(600)).encode()
     text = METADATA.replace(b"\n\n", b"\n" + others + b"Requires-Dist: torch==2.7.0\n\n", 1)
-    facts = inspect(wheel(tmp_path, {**FILES, f"{INFO}/METADATA": text}))
+    facts = inspect_wheel(wheel(tmp_path, {**FILES, f"{INFO}/METADATA": text}))
     order = Order("win_amd64", "3.11", torch="2.8")
     assert [one.id for one in checks.check_wheel(facts, order=order) if one.failed] == ["torch"]

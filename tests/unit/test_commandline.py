@@ -76,7 +76,7 @@ class Typed:
         return run
 
     def __call__(self, text: str) -> int:
-        return program.run(text.split())
+        return program.run_command_line(text.split())
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_as_much_is_told_as_is_asked_for(
     typed: Typed, monkeypatch: pytest.MonkeyPatch, words: str, verbosity: list[int]
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("pipelines.core.logs.configure", asked.append)
+    monkeypatch.setattr("pipelines.core.logs.configure_logging", asked.append)
     assert typed(f"build {words}") == 0
     assert asked == verbosity
 
@@ -307,7 +307,7 @@ def test_a_host_is_left_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -
     signals: dict[int, Any] = {}
     monkeypatch.setattr(atexit, "register", ends.append)
     monkeypatch.setattr(signal, "signal", signals.__setitem__)
-    lines.settle()
+    lines.register_cleanup()
     lines.open_line({})
     (end,) = ends
     end()
@@ -336,6 +336,6 @@ def test_a_host_is_left_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -
 def test_releases_as_people_type_them(
     flag: str, typed: str, read: str, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines.settle()
+    lines.register_cleanup()
     assert lines.request_of({flag: typed})[0].axes[flag] == read
     assert (f"--{flag} {typed}: taken as {read}" in capsys.readouterr().out) is said

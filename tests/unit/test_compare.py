@@ -13,7 +13,7 @@ from pipelines.core import errors
 from pipelines.core.errors import UNFIT, WORSE
 from pipelines.core.evidence import Evidence
 from pipelines.core.target import AXES, Target
-from pipelines.reports.compare import Difference, compare, payload
+from pipelines.reports.compare import Difference, compare_runs, comparison_payload
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.provenance import NUMBERS
@@ -31,16 +31,16 @@ def out(tmp_path: Path) -> Path:
 
 
 def worse(before: RunView, after: RunView) -> set[tuple[str, str]]:
-    return {(d.kind, d.subject) for d in compare(before, after).worse}
+    return {(d.kind, d.subject) for d in compare_runs(before, after).worse}
 
 
 def row(before: RunView, after: RunView, kind: str, subject: str) -> Difference:
-    found = compare(before, after).differences
+    found = compare_runs(before, after).differences
     return next(d for d in found if (d.kind, d.subject) == (kind, subject))
 
 
 def test_a_run_is_as_good_as_itself(base: RunView) -> None:
-    seen = compare(base, base)
+    seen = compare_runs(base, base)
     assert (seen.differences, seen.notes, seen.exit_code) == ((), (), 0)
 
 
@@ -63,7 +63,7 @@ def test_a_suite_that_is_gone_is_worse(base: RunView) -> None:
 
 
 def test_slower_is_shown_and_not_judged(base: RunView, out: Path) -> None:
-    seen = compare(base, load_view(samples.good(out, slower=1.5)))
+    seen = compare_runs(base, load_view(samples.good(out, slower=1.5)))
     assert {"stage", "compile unit", "speed"} == {d.kind for d in seen.differences}
     assert {d.judgement for d in seen.differences} == {"changed"}
     assert seen.exit_code == 0
@@ -76,14 +76,14 @@ def test_the_units_that_changed_most(base: RunView, out: Path) -> None:
     slow = tuple(
         replace(unit, end=unit.end + number) for number, unit in enumerate(base.timeline.units)
     )
-    seen = compare(base, replace(base, timeline=replace(base.timeline, units=slow)))
+    seen = compare_runs(base, replace(base, timeline=replace(base.timeline, units=slow)))
     told = [d.subject for d in seen.differences if d.kind == "compile unit"]
     assert told == [unit.name for unit in slow[:-11:-1]]
 
 
 def test_another_host_or_gpu_is_named(base: RunView, out: Path) -> None:
     other = replace(load_view(samples.good(out, host="other")), gpu="NVIDIA T4")
-    notes = compare(base, other).notes
+    notes = compare_runs(base, other).notes
     assert "different host: lab, now other" in notes
     assert f"different GPU: {base.gpu}, now NVIDIA T4" in notes
 
@@ -93,20 +93,20 @@ def test_another_way_of_the_gpu_is_named(base: RunView) -> None:
     own = replace(base, gpu_way="WDDM, the host's own")
     passed = replace(base, gpu_way="MCDM, VFIO in a virtual machine")
     said = f"different GPU access: {own.gpu_way}, now {passed.gpu_way}"
-    assert said in compare(own, passed).notes
+    assert said in compare_runs(own, passed).notes
     for before, after in ((own, own), (replace(base, gpu_way=""), own)):
-        assert not [note for note in compare(before, after).notes if "GPU access" in note]
+        assert not [note for note in compare_runs(before, after).notes if "GPU access" in note]
 
 
 def test_another_level_of_evidence_is_named(base: RunView) -> None:
     plain, bridged = (replace(base, evidence=e) for e in (Evidence.BINARIES, Evidence.BRIDGED))
-    assert "different evidence: B, now B + GPU" in compare(plain, bridged).notes
-    assert not [note for note in compare(plain, plain).notes if "evidence" in note]
+    assert "different evidence: B, now B + GPU" in compare_runs(plain, bridged).notes
+    assert not [note for note in compare_runs(plain, plain).notes if "evidence" in note]
 
 
 def test_every_axis_that_differs_is_named(base: RunView) -> None:
     nothing = replace(base, target=Target(), jobs=None)
-    notes = compare(base, nothing).notes
+    notes = compare_runs(base, nothing).notes
     assert {note.partition(":")[0] for note in notes} == {
         *(f"different {name}" for name in AXES),
         "different jobs",
@@ -119,7 +119,7 @@ def test_other_units_are_named(base: RunView) -> None:
     assert base.timeline is not None
     few = replace(base, timeline=replace(base.timeline, units=base.timeline.units[:3]))
     others = len(base.timeline.units) - 3
-    assert f"{others} compile units in only one of the two" in compare(few, base).notes
+    assert f"{others} compile units in only one of the two" in compare_runs(few, base).notes
 
 
 def test_a_larger_wheel(base: RunView, out: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_larger_wheel(base: RunView, out: Path) -> None:
     assert row(base, large, "size", "wheel").judgement == "changed"
     assert worse(base, large) == set()
     none = replace(base, files=())
-    assert not [d for d in compare(none, large).differences if d.kind == "size"]
+    assert not [d for d in compare_runs(none, large).differences if d.kind == "size"]
 
 
 def test_a_lost_capability(base: RunView) -> None:
@@ -140,7 +140,7 @@ def test_a_lost_capability(base: RunView) -> None:
         ("capability", base.capabilities[0].name)
     }
     assert worse(replace(base, capabilities=gone), base) == set()
-    assert compare(base, replace(base, capabilities=())).exit_code == 0  # it was not asked
+    assert compare_runs(base, replace(base, capabilities=())).exit_code == 0  # it was not asked
 
 
 def test_lost_device_code(base: RunView) -> None:
@@ -171,7 +171,9 @@ def test_cases(base: RunView, was: str, now: str, judgement: str | None) -> None
         return replace(base, cases=(first, *base.cases[1:]))
 
     found = [
-        d for d in compare(with_first(was), with_first(now)).differences if d.kind == "smoke case"
+        d
+        for d in compare_runs(with_first(was), with_first(now)).differences
+        if d.kind == "smoke case"
     ]
     assert [d.judgement for d in found] == ([judgement] if judgement else [])
 
@@ -193,15 +195,15 @@ def test_a_new_case_that_fails_is_worse(out: Path, base: RunView) -> None:
 def test_a_failed_run_is_worse(base: RunView, out: Path) -> None:
     failed = load_view(samples.failed_build(out))
     assert worse(base, failed) == {("verdict", "run")}
-    assert compare(failed, base).exit_code == 0
+    assert compare_runs(failed, base).exit_code == 0
 
 
 def test_a_figure_in_another_unit_is_another_one(base: RunView) -> None:
     doubled = tuple(replace(f, value=f.value * 2) for f in base.figures)
-    seen = compare(base, replace(base, figures=doubled))
+    seen = compare_runs(base, replace(base, figures=doubled))
     assert {d.ratio for d in seen.differences} == {2.0}
     other = tuple(replace(f, unit="furlongs") for f in doubled)
-    assert compare(base, replace(base, figures=other)).differences == ()
+    assert compare_runs(base, replace(base, figures=other)).differences == ()
 
 
 def test_the_exit_code_is_its_own() -> None:
@@ -219,16 +221,16 @@ def printed(view: RunView, **numbers: str) -> RunView:
 def test_numbers_of_a_script_are_shown_to_the_last_digit(base: RunView) -> None:
     before = printed(base, same="1.5", near="0.123456789", gone="3")
     after = printed(base, same="1.5", near="0.123456788", new="4")
-    seen = compare(before, after)
+    seen = compare_runs(before, after)
     assert {d.subject: (d.before, d.after, d.judgement) for d in seen.differences} == {
         "gone": ("3", "-", "worse"),
         "near": ("0.123456789", "0.123456788", "changed"),
         "new": ("-", "4", "changed"),
     }
     assert "1 of 4 numbers of the script are equal" in seen.notes
-    assert compare(before, base).exit_code == 0, "a run without a script says nothing of them"
+    assert compare_runs(before, base).exit_code == 0, "a run without a script says nothing of them"
     silent = replace(base, cases=(Case("test_script", "test_script", 1.0),))
-    assert compare(before, silent).exit_code == WORSE, "its script did not print them"
+    assert compare_runs(before, silent).exit_code == WORSE, "its script did not print them"
 
 
 def test_numbers_that_no_float_holds(base: RunView) -> None:
@@ -240,11 +242,11 @@ def test_numbers_that_no_float_holds(base: RunView) -> None:
             {"sum": "12345678901234567891", "loss": "nan", "a.b": "2", "x": "NaN", "y": "1"},
         )
     )
-    seen = compare(before, after)
+    seen = compare_runs(before, after)
     assert {d.subject: (d.before, d.after, d.judgement) for d in seen.differences} == {
         "sum": ("12345678901234567890", "12345678901234567891", "changed"),
         "loss": ("0.5", "nan", "worse"),
         "a.b": ("1", "2", "changed"),
     }
     assert "2 of 5 numbers of the script are equal" in seen.notes
-    json.dumps(payload(seen), allow_nan=False)
+    json.dumps(comparison_payload(seen), allow_nan=False)

@@ -75,7 +75,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
 
 
 def ids(facts: dict[str, str]) -> set[str]:
-    return {rule.id for rule in compat.broken(compat.load_compat().rules, facts)}
+    return {rule.id for rule in compat.applicable_rules(compat.load_compat().rules, facts)}
 
 
 def test_every_rule_has_a_case() -> None:
@@ -93,7 +93,7 @@ def test_rule(name: str) -> None:
 
 
 def test_errors_come_first() -> None:
-    found = compat.broken(
+    found = compat.applicable_rules(
         compat.load_compat().rules,
         {"msvc": "14.50.1", "cuda": "13.0", "torch": "2.13", "arch": "7.0"},
     )
@@ -104,18 +104,18 @@ def test_errors_come_first() -> None:
 
 def test_a_slip_in_a_facts_name_is_no_good_news() -> None:
     with pytest.raises(ValueError, match="msvcc"):
-        compat.broken(compat.load_compat().rules, {"msvcc": "14.50"})
+        compat.applicable_rules(compat.load_compat().rules, {"msvcc": "14.50"})
 
 
 @given(st.dictionaries(st.sampled_from(compat.FACTS), st.text(max_size=80)))
 def test_any_text_is_judged_without_an_exception(facts: dict[str, str]) -> None:
-    known = {k: v for k, v in facts.items() if versions.known(v)}
+    known = {k: v for k, v in facts.items() if versions.parse_release(v)}
     assert ids(facts) == ids(known)
 
 
 @pytest.mark.parametrize("arch", archs.KNOWN)
 def test_capability(arch: str) -> None:
-    number = archs.capability(arch)
+    number = archs.compute_capability(arch)
     assert number.replace(".", "") == arch.rstrip("af")
     assert number.count(".") == 1
 
@@ -125,11 +125,11 @@ def test_capability(arch: str) -> None:
 def test_rules_agree_with_the_table_of_architectures(arch: str, cuda: str) -> None:
     """An arch that a CUDA release refuses for good is an error here too, and the other way."""
     later = archs.KNOWN[arch].first in ((11, 8), (12, 9), (12, 0), (13, 0))
-    refused = arch not in archs.supported(cuda)
+    refused = arch not in archs.supported_archs(cuda)
     errors = {
         rule.id
-        for rule in compat.broken(
-            compat.load_compat().rules, {"arch": archs.capability(arch), "cuda": cuda}
+        for rule in compat.applicable_rules(
+            compat.load_compat().rules, {"arch": archs.compute_capability(arch), "cuda": cuda}
         )
         if rule.level == "error"
     }
@@ -141,7 +141,7 @@ def test_rules_agree_with_the_table_of_architectures(arch: str, cuda: str) -> No
 
 def test_capability_of_nonsense() -> None:
     with pytest.raises(ConfigError, match="sm_x"):
-        archs.capability("sm_x")
+        archs.compute_capability("sm_x")
 
 
 @pytest.mark.parametrize(

@@ -48,18 +48,20 @@ def test_no_secret_and_nothing_unknown_is_taken(keys: dict[str, Any]) -> None:
 
 
 def test_variables_of_each_kind() -> None:
-    disk = plan.environment(cache(kind="disk", size_gib=5), r"C:\sccache")
+    disk = plan.sccache_environment(cache(kind="disk", size_gib=5), r"C:\sccache")
     assert disk == {"SCCACHE_DIR": r"C:\sccache\units", "SCCACHE_CACHE_SIZE": "5G"}
-    s3 = plan.environment(cache(kind="s3", bucket="b", endpoint="http://minio:9000"), "/c")
+    s3 = plan.sccache_environment(cache(kind="s3", bucket="b", endpoint="http://minio:9000"), "/c")
     assert s3["SCCACHE_BUCKET"] == "b"
     assert s3["SCCACHE_REGION"] == "auto"
     assert s3["SCCACHE_S3_USE_SSL"] == "false"
     assert "SCCACHE_S3_RW_MODE" not in s3
-    redis = plan.environment(cache(kind="redis", endpoint="rediss://r:1", read_only=True), "/c")
+    redis = plan.sccache_environment(
+        cache(kind="redis", endpoint="rediss://r:1", read_only=True), "/c"
+    )
     assert redis["SCCACHE_REDIS_RW_MODE"] == "READ_ONLY"
-    gha = plan.environment(cache(kind="gha"), "/c")
+    gha = plan.sccache_environment(cache(kind="gha"), "/c")
     assert gha["SCCACHE_GHA_ENABLED"] == "on"
-    dav = plan.environment(cache(kind="webdav", endpoint="https://dav/x", prefix="p"), "/c")
+    dav = plan.sccache_environment(cache(kind="webdav", endpoint="https://dav/x", prefix="p"), "/c")
     assert dav["SCCACHE_WEBDAV_KEY_PREFIX"] == "p"
 
 
@@ -79,17 +81,17 @@ def test_what_the_host_is_told_names_what_the_local_cache_leaves_out() -> None:
 def test_secrets_come_from_the_environment_and_are_redacted() -> None:
     have = {"AWS_ACCESS_KEY_ID": "AKIA-not-shown", "AWS_SECRET_ACCESS_KEY": "wcw-hidden", "X": "1"}
     s3 = cache(kind="s3", bucket="b")
-    assert plan.secrets(s3, have) == {k: v for k, v in have.items() if k != "X"}
+    assert plan.sccache_secrets(s3, have) == {k: v for k, v in have.items() if k != "X"}
     assert redact("said wcw-hidden") == "said ***"
     assert "hidden" not in json.dumps(spec(s3))
-    assert plan.secrets(s3, {}) == {}
+    assert plan.sccache_secrets(s3, {}) == {}
     with pytest.raises(ConfigError, match="AWS_SECRET_ACCESS_KEY is not"):
-        plan.secrets(s3, {"AWS_ACCESS_KEY_ID": "AKIA-not-shown"})
+        plan.sccache_secrets(s3, {"AWS_ACCESS_KEY_ID": "AKIA-not-shown"})
 
 
 def test_actions_without_its_token_is_refused_with_a_way_out() -> None:
     with pytest.raises(ConfigError, match="ACTIONS_RUNTIME_TOKEN not set") as caught:
-        plan.secrets(cache(kind="gha"), {"ACTIONS_RESULTS_URL": "https://x"})
+        plan.sccache_secrets(cache(kind="gha"), {"ACTIONS_RESULTS_URL": "https://x"})
     assert "actions/cache" in caught.value.hint
 
 

@@ -39,25 +39,25 @@ def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     ],
 )
 def test_safe(text: str, shown: str) -> None:
-    assert hosttext.safe(text) == shown
+    assert hosttext.safe_text(text) == shown
 
 
 @pytest.mark.parametrize(
     "mark", [*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))]
 )
 def test_bidi_is_made_visible(mark: str) -> None:
-    assert mark not in hosttext.safe(f"a{mark}b")
+    assert mark not in hosttext.safe_text(f"a{mark}b")
 
 
 def test_safe_bounds() -> None:
-    assert hosttext.safe("x" * 5000) == "x" * 2000 + " ..."
-    assert hosttext.safe("abcdef", 3) == "abc ..."
+    assert hosttext.safe_text("x" * 5000) == "x" * 2000 + " ..."
+    assert hosttext.safe_text("abcdef", 3) == "abc ..."
 
 
 def test_secrets_are_blanked(output: io.StringIO) -> None:
-    assert hosttext.secret("hunter22") == "hunter22"
-    hosttext.secret("ab")  # too short to blank
-    assert hosttext.safe("with hunter22 and ab") == "with *** and ab"
+    assert hosttext.remember_secret("hunter22") == "hunter22"
+    hosttext.remember_secret("ab")  # too short to blank
+    assert hosttext.safe_text("with hunter22 and ab") == "with *** and ab"
     console.say("my hunter22")
     console.host_line("its hunter22")
     console.print_error(HostError("hunter22 was wrong", hint="not hunter22"))
@@ -105,11 +105,11 @@ def test_print_error_in_ci(
 def test_fold(
     output: io.StringIO, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with console.fold("Build [x]"):
+    with console.log_group("Build [x]"):
         pass
     assert "Build [x]" in output.getvalue()
     monkeypatch.setattr(github, "in_ci", True)
-    with pytest.raises(ValueError, match="x"), console.fold("Build"):
+    with pytest.raises(ValueError, match="x"), console.log_group("Build"):
         raise ValueError("x")
     assert capsys.readouterr().out == "::group::Build\n::endgroup::\n"
 

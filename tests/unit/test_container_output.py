@@ -16,7 +16,7 @@ from engine_api import WindowsEngine
 from engine_simulator import Handler, Served
 
 from pipelines.core.errors import HostError
-from pipelines.hosts.engine.containerfiles import read_file
+from pipelines.hosts.engine.containerfiles import read_container_file
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.manager import LABEL, ContainerManager
 
@@ -88,13 +88,13 @@ def sent(served: Served, data: bytes) -> None:
 def test_what_is_no_file(served: Served, box: Container, data: bytes) -> None:
     sent(served, data)
     with pytest.raises(HostError, match="C:/x of container 'box'"):
-        read_file(box, "C:/x")
+        read_container_file(box, "C:/x")
 
 
 def test_names_in_an_archive_lead_nowhere(served: Served, box: Container) -> None:
     """Nothing is unpacked: the bytes of the first file are all that is taken."""
     sent(served, tar_of(member("../../../../tmp/evil", b"data"), member("/etc/x", b"more")))
-    assert read_file(box, "C:/x") == b"data"
+    assert read_container_file(box, "C:/x") == b"data"
     assert not Path("/tmp/evil").exists()  # noqa: S108 - what it would have written
 
 
@@ -109,7 +109,7 @@ def test_a_file_of_ten_gigabytes(served: Served, box: Container) -> None:
 
     served.replace("GET /containers/.*/archive", stream)
     with pytest.raises(HostError, match="larger than 1048576 bytes"):
-        read_file(box, "C:/x")
+        read_container_file(box, "C:/x")
 
 
 def test_containers_of_others_are_not_ours(served: Served, engine: Engine) -> None:

@@ -25,12 +25,12 @@ from pipelines.hosts.images import inventory
 from pipelines.hosts.images.build import _SCRATCH
 from pipelines.hosts.images.lookup import OLD
 from pipelines.hosts.images.record import MADE_BY
-from pipelines.hosts.sandbox.inventory import note_user, sandboxes
+from pipelines.hosts.sandbox.inventory import list_sandboxes, note_user
 from pipelines.plan.config.model import Config, load_config
 from pipelines.session.base import GoneHostError
 from pipelines.stages import hosts as stage
 
-GONE = f"{owners.machine()}/1/x"
+GONE = f"{owners.machine_id()}/1/x"
 
 
 def refused(tmp_path: Path, keys: str) -> str:
@@ -139,17 +139,19 @@ def test_bounds_hold_whatever_a_host_tells() -> None:
 
 
 def test_a_process_is_alive_until_it_ends() -> None:
-    assert owners.alive(owners.me()) is True
-    code = "from pipelines.hosts.engine import owners; print(owners.me())"
+    assert owners.is_owner_alive(owners.process_identity()) is True
+    code = "from pipelines.hosts.engine import owners; print(owners.process_identity())"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.strip()
-    assert owners.alive(ended) is False
-    machine, _, began = owners.me().split("/")
-    assert owners.alive(f"{machine}/{os.getpid()}/another-time") is False, "its number, not it"
-    assert owners.alive(f"elsewhere/{os.getpid()}/{began}") is None
+    assert owners.is_owner_alive(ended) is False
+    machine, _, began = owners.process_identity().split("/")
+    assert owners.is_owner_alive(f"{machine}/{os.getpid()}/another-time") is False, (
+        "its number, not it"
+    )
+    assert owners.is_owner_alive(f"elsewhere/{os.getpid()}/{began}") is None
     for nonsense in ("", "x", f"{machine}/", f"{machine}/x/y", f"{machine}/{os.getpid()}/"):
-        assert not owners.alive(nonsense)
+        assert not owners.is_owner_alive(nonsense)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="asks ps")
@@ -158,8 +160,8 @@ def test_an_owner_fits_into_a_tag_wherever_he_is(monkeypatch: pytest.MonkeyPatch
     said = subprocess.CompletedProcess([], 0, stdout="Sun Nov 22 16:08:01 2026    \n")
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
-    me = owners.me()
-    assert owners.alive(me) is True
+    me = owners.process_identity()
+    assert owners.is_owner_alive(me) is True
     tag = f"py311-{'0' * 12}-{me.replace('/', '_')}.part"
     assert re.fullmatch(r"[\w][\w.-]{0,127}", tag)
     assert (found := _SCRATCH.search(tag)) is not None
@@ -173,7 +175,7 @@ def test_a_checkout_is_one_project(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (tmp_path / name / "pipeline.yaml").write_text("")
         for place in (tmp_path / name, tmp_path / name / "below"):
             monkeypatch.chdir(place)
-            found.add(owners.project())
+            found.add(owners.project_id())
     assert len(found) == 2
 
 
@@ -183,9 +185,9 @@ def test_a_checkout_is_one_project(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"keep": "1", "host": "box"}, {"box": True}, ""),
         ({"keep": "1", "host": "box"}, {"box": False}, "no such host with keep"),
         ({"keep": "1", "host": "box"}, {}, "no such host with keep"),
-        ({"keep": "0", "host": "box", "owner": owners.me()}, {}, ""),
+        ({"keep": "0", "host": "box", "owner": owners.process_identity()}, {}, ""),
         (
-            {"keep": "0", "host": "box", "owner": f"{owners.machine()}/1/x"},
+            {"keep": "0", "host": "box", "owner": f"{owners.machine_id()}/1/x"},
             {},
             "controller is gone",
         ),
@@ -205,8 +207,8 @@ def test_one_engine_by_two_names_has_the_hosts_of_both(monkeypatch: pytest.Monke
         seen.append(known)
         return ()
 
-    monkeypatch.setattr(inventory, "items", items)
-    monkeypatch.setattr("pipelines.hosts.images.inventory.images", lambda _: ())
+    monkeypatch.setattr(inventory, "list_owned_items", items)
+    monkeypatch.setattr("pipelines.hosts.images.inventory.list_image_items", lambda _: ())
     monkeypatch.setattr(ContainerHost, "reach", lambda _: None)
     hosts = {
         "box": keys_of(),
@@ -229,9 +231,9 @@ def test_whose_a_volume_is() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_number_of_another_room_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Controllers in containers of one image share a machine id and count their own processes."""
-    me = owners.me()
+    me = owners.process_identity()
     monkeypatch.setattr(owners, "_process_namespace", lambda: "another0")
-    assert owners.alive(me) is None
+    assert owners.is_owner_alive(me) is None
 
 
 def test_two_files_of_hosts_are_two_projects(
@@ -241,11 +243,11 @@ def test_two_files_of_hosts_are_two_projects(
     (tmp_path / "pipeline.yaml").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WCW_CONFIG", raising=False)
-    plain = owners.project()
+    plain = owners.project_id()
     monkeypatch.setenv("WCW_CONFIG", "pipeline.yaml")
-    assert owners.project() == plain
+    assert owners.project_id() == plain
     monkeypatch.setenv("WCW_CONFIG", "ci.yaml")
-    assert owners.project() != plain
+    assert owners.project_id() != plain
 
 
 # -- invoke hosts -------------------------------------------------------------------------------
@@ -308,7 +310,7 @@ def test_what_is_nobodys_is_removed_and_nothing_else(
 ) -> None:
     shelf = Shelf()
     shelve(monkeypatch, shelf, None)
-    stage.clean(settings)
+    stage.remove_unowned(settings)
     assert shelf.removed == ["wcw-x-old-1", "wcw-x-disk"], "volumes after containers"
     assert "2 removed, 2.0 MiB freed" in capsys.readouterr().out
 
@@ -325,7 +327,7 @@ def test_what_labels_say_is_no_markup(
 
 
 def test_an_image_that_somebody_has_given_a_name_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    labels = {MADE_BY: owners.project()}
+    labels = {MADE_BY: owners.project_id()}
     ours, theirs = "windows-cuda-wheels/sandbox:py311-0", "registry.example/mine:1"
     listed = [
         {"Id": f"sha256:{number}", "Labels": labels, "RepoTags": tags}
@@ -334,9 +336,9 @@ def test_an_image_that_somebody_has_given_a_name_is_kept(monkeypatch: pytest.Mon
     removed: list[str] = []
     api = SimpleNamespace(containers=lambda **_: [], remove_image=removed.append)
     engine: Any = SimpleNamespace(client=SimpleNamespace(api=api))
-    monkeypatch.setattr(inventory, "ours", lambda _: listed)
+    monkeypatch.setattr(inventory, "list_own_images", lambda _: listed)
     monkeypatch.setattr(inventory, "state_of", lambda *_: OLD)
-    for thing in inventory.images(engine):
+    for thing in inventory.list_image_items(engine):
         if thing.unowned:
             thing.remove()
     assert removed == [ours, "sha256:2"]
@@ -348,7 +350,7 @@ def test_a_sandbox_beside_ours_is_not_ours(tmp_path: Path, monkeypatch: pytest.M
     shared = tmp_path / "shared"
     for path in (shared / "mine", shared / "theirs", tmp_path / ".sandbox/left"):
         (path.with_name(f"{path.name}-py3.11") / "prefix").mkdir(parents=True)
-    found = {thing.host: thing.unowned for thing in sandboxes({"mine": shared / "mine"})}
+    found = {thing.host: thing.unowned for thing in list_sandboxes({"mine": shared / "mine"})}
     assert found == {"mine": "", "left": "pipeline.yaml has no such host"}
 
 
@@ -364,10 +366,10 @@ def test_a_sandbox_of_another_file_of_hosts_is_somebodys(
     note_user(one)
     monkeypatch.delenv("WCW_CONFIG")
     for _ in range(2):
-        assert [thing.unowned for thing in sandboxes({})] == [""]
+        assert [thing.unowned for thing in list_sandboxes({})] == [""]
         note_user(one)  # this configuration had such a host as well
     (tmp_path / "fleet.yaml").unlink()
-    assert [bool(thing.unowned) for thing in sandboxes({})] == [True]
+    assert [bool(thing.unowned) for thing in list_sandboxes({})] == [True]
 
 
 def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
@@ -384,7 +386,7 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
     assert places["engine ssh://ci@far"]["error"] == "no answer"
     assert [t["unowned"] for t in places["the default Docker engine"]["things"]].count("") == 1
     with pytest.raises(HostError):
-        stage.clean(settings)
+        stage.remove_unowned(settings)
     assert shelf.removed == ["wcw-x-old-1"], "the rest is done all the same"
 
 

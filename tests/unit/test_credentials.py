@@ -17,7 +17,7 @@ from pipelines.core.extras import install_extra
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.winrm import credentials
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.credentials import credential
+from pipelines.hosts.winrm.credentials import credential_source
 from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -35,7 +35,7 @@ def source(remembered: list[str] | None = None, **keys: object) -> credentials.C
             remembered.append(value)
         return value
 
-    made = credential("lab", config(**keys), remember)
+    made = credential_source("lab", config(**keys), remember)
     assert made is not None
     return made
 
@@ -204,9 +204,9 @@ def test_prompt_without_a_terminal(
 
 
 def test_ticket_and_certificate_need_none() -> None:
-    assert credential("lab", config(transport="kerberos")) is None
+    assert credential_source("lab", config(transport="kerberos")) is None
     pair = {"certificate": "a.pem", "certificate_key": "a.key"}
-    assert credential("lab", config(transport="certificate", **pair)) is None
+    assert credential_source("lab", config(transport="certificate", **pair)) is None
 
 
 @pytest.mark.parametrize(

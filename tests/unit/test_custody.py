@@ -36,7 +36,7 @@ from pipelines.record.results import (
 from pipelines.record.run import Run
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
-from pipelines.reports.write import report
+from pipelines.reports.write import write_run_reports
 from pipelines.session.base import Progress
 from pipelines.stages.hooks import Stage
 from pipelines.stages.line import AUDIT, COLLECT, Line, run_build, run_test
@@ -333,11 +333,11 @@ def test_a_wheel_that_changes_before_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def changing(run: Run) -> Path:
-        made = report(run)
+        made = write_run_reports(run)
         damage(run.path / "wheels" / HERE)
         return made
 
-    monkeypatch.setattr("pipelines.reports.write.report", changing)
+    monkeypatch.setattr("pipelines.reports.write.write_run_reports", changing)
 
     def job(spec: dict[str, Any]) -> Any:
         yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from timing import cost
 
 from pipelines.wheels import devicecode
-from pipelines.wheels.devicecode import Reading, read_code, read_file
+from pipelines.wheels.devicecode import Reading, read_code, read_device_code_file
 from pipelines.wheels.fatbin import FLAG_LZ4, FLAG_ZSTD, inventory
 
 CODE = b"".join(struct.pack("<H14x", one) for one in (0x94D, *[0x918] * 7))
@@ -177,7 +177,7 @@ def test_any_number_of_faults_costs_little() -> None:
     ],
 )
 def test_files_of_device_code_alone(name: str, body: bytes, damaged: bool) -> None:
-    assert bool(read_file(name, body).damaged) is damaged
+    assert bool(read_device_code_file(name, body).damaged) is damaged
 
 
 @settings(max_examples=500, deadline=None)

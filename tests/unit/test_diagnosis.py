@@ -21,8 +21,8 @@ from pipelines.core.errors import ConfigError
 from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, load_catalogue
 from pipelines.diagnosis import report as reports
 from pipelines.diagnosis.heal import Settings, heal
-from pipelines.diagnosis.issue import anonymous, issue
-from pipelines.diagnosis.model import load_codes, read_catalogue
+from pipelines.diagnosis.issue import anonymize_text, format_issue
+from pipelines.diagnosis.model import load_codes, read_signature_catalogue
 from pipelines.diagnosis.needles import Needles
 
 CATALOGUE = load_catalogue()
@@ -285,7 +285,7 @@ def test_a_unit_that_fails_so_is_known(line: str, signature: str) -> None:
     assert diagnosis.cause.text == line.strip()
     console = Console(width=300, color_system=None)
     with console.capture() as shown:
-        console.print(reports.render(diagnosis))
+        console.print(reports.render_diagnosis(diagnosis))
     assert shown.get().count(line.strip()) == 1
 
 
@@ -365,11 +365,11 @@ def test_wrong_catalogue_names_file_key_and_expectation(
 ) -> None:
     path = tmp_path / "catalogue.yaml"
     path.write_text(yaml.safe_dump({"signatures": [GOOD]}))
-    assert read_catalogue(path).by_id["boom"].order == 0
+    assert read_signature_catalogue(path).by_id["boom"].order == 0
     bad = tmp_path / "bad.yaml"
     bad.write_text(yaml.safe_dump({"signatures": [GOOD | {"id": "other"}, GOOD | change]}))
     with pytest.raises(ConfigError) as caught:
-        read_catalogue(bad)
+        read_signature_catalogue(bad)
     assert told in caught.value.message
     assert f"{bad}: signatures.boom" in caught.value.message
 
@@ -379,11 +379,11 @@ def test_catalogue_that_is_no_catalogue(tmp_path: Path) -> None:
         path = tmp_path / f"{abs(hash(text))}.yaml"
         path.write_text(text)
         with pytest.raises(ConfigError, match=re.escape(str(path))):
-            read_catalogue(path)
+            read_signature_catalogue(path)
     twice = tmp_path / "twice.yaml"
     twice.write_text(yaml.safe_dump({"signatures": [GOOD, GOOD]}))
     with pytest.raises(ConfigError, match="same id: boom"):
-        read_catalogue(twice)
+        read_signature_catalogue(twice)
 
 
 # -- whole logs -----------------------------------------------------------------------------------
@@ -648,7 +648,7 @@ ghp_0123456789abcdefghijABCDEFGHIJ012345
 
 
 def test_text_for_an_issue_is_anonymous() -> None:
-    text = anonymous(SECRETS)
+    text = anonymize_text(SECRETS)
     hidden = [
         "Jane",
         "Doe",
@@ -664,9 +664,9 @@ def test_text_for_an_issue_is_anonymous() -> None:
     ]
     assert not [word for word in hidden if word in text], text
     kept = r"a.cu C:\cuda\v12.4\bin\nvcc https://github.com/a/b error C2065: 'x' LNK2001"
-    assert anonymous(kept) == kept
+    assert anonymize_text(kept) == kept
     diagnosis = diagnose(["C:\\Users\\jane\\a.cpp(1): error C2065: 'x'"])
-    said = issue(diagnosis, [diagnosis.cause.text if diagnosis else ""])
+    said = format_issue(diagnosis, [diagnosis.cause.text if diagnosis else ""])
     assert "msvc-code (likely), line 1" in said
     assert "jane" not in said
 
@@ -893,7 +893,7 @@ def test_what_a_host_said_cannot_reach_the_terminal() -> None:
     evil = "\x1b]0;title\x07 [red]fatal error C1060: \x9b2J \u202e ::error::x ##[error]y"
     diagnosis = cause_in([evil, "\x1b[2J\x07below"])
     console = Console(record=True, file=io.StringIO(), width=200, color_system=None)
-    console.print(reports.render(diagnosis, "build.log"))
+    console.print(reports.render_diagnosis(diagnosis, "build.log"))
     shown = console.export_text()
     assert "[red]fatal error C1060" in shown  # no markup
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
@@ -903,13 +903,13 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [*FLASH_ATTN_HEAD, *failed("a", "x(1): catastrophic error : out of memory", "below")]
     diagnosis = cause_in([*lines, *FLASH_ATTN_END])
     console = Console(record=True, file=io.StringIO(), width=300, color_system=None)
-    console.print(reports.render(diagnosis, "build.log"))
+    console.print(reports.render_diagnosis(diagnosis, "build.log"))
     shown = console.export_text()
     signature = diagnosis.signature
     wanted = [signature.cause, signature.hint, *signature.evidence, "build.log, line 7", "below",
               f"unit {UNIT}/a.obj", "automatically", "ninja-wrapper"]  # fmt: skip
     assert not [text for text in wanted if text not in shown]
-    kept = reports.result(diagnosis)
+    kept = reports.diagnosis_result(diagnosis)
     assert (kept.id, kept.is_cause, kept.line) == ("oom-edg", True, 7)
     assert kept.unit == f"{UNIT}/a.obj"
     assert (kept.cause, kept.hint, kept.links) == (
@@ -919,10 +919,10 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert kept.summary.startswith("line 7: cudafe++")
     unknown = cause_in(FLASH_ATTN_END)
-    assert not reports.result(unknown).is_cause
-    assert "no known cause" in reports.result(unknown).summary
+    assert not reports.diagnosis_result(unknown).is_cause
+    assert "no known cause" in reports.diagnosis_result(unknown).summary
     monkeypatch.setattr(github, "in_ci", True)
-    console.print(reports.render(diagnose(["::error:: fatal error C1060: x"]), "x.log"))
+    console.print(reports.render_diagnosis(diagnose(["::error:: fatal error C1060: x"]), "x.log"))
     assert "::error" not in console.export_text()
-    console.print(reports.render(None, "x.log"))
+    console.print(reports.render_diagnosis(None, "x.log"))
     assert "found in x.log" in console.export_text()

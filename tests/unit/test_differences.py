@@ -14,8 +14,8 @@ from pes import stand_in
 from wheels import FILES, INFO, checked, wheel
 
 from pipelines.remote.pestamps import Image
-from pipelines.wheels.differences import compare
-from pipelines.wheels.portions import portions
+from pipelines.wheels.differences import compare_wheels
+from pipelines.wheels.portions import binary_portions
 
 MODULE = "pkg/_C.cp311-win_amd64.pyd"
 
@@ -28,7 +28,7 @@ def pair(tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes]) -> t
 
 def told(tmp_path: Path, first: dict[str, bytes], second: dict[str, bytes]) -> list[str]:
     """What is reported of two different ones, without the consequences for RECORD."""
-    verdict, found = compare(*map(checked, pair(tmp_path, first, second)))
+    verdict, found = compare_wheels(*map(checked, pair(tmp_path, first, second)))
     assert verdict == "different"
     assert found[0].file != f"{INFO}/RECORD"
     lines = [one.summary for one in found]
@@ -46,7 +46,7 @@ def changed(data: bytes, *places: int) -> bytes:
 def test_the_same_bytes_are_identical(tmp_path: Path) -> None:
     one, other = pair(tmp_path, {}, {})
     other.write_bytes(one.read_bytes())
-    assert compare(checked(one), checked(other)) == ("identical", [])
+    assert compare_wheels(checked(one), checked(other)) == ("identical", [])
 
 
 def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
     with zipfile.ZipFile(one) as old, zipfile.ZipFile(other, "w", zipfile.ZIP_STORED) as new:
         for info in reversed(old.infolist()):
             new.writestr(zipfile.ZipInfo(info.filename, (2001, 2, 3, 4, 5, 6)), old.read(info))
-    verdict, found = compare(checked(one), checked(other))
+    verdict, found = compare_wheels(checked(one), checked(other))
     assert verdict == "repacked"
     lines = [row.summary for row in found]
     assert lines[0] == "archive: files in a different order"
@@ -65,7 +65,7 @@ def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
 def test_what_belongs_to_no_file_is_a_difference(tmp_path: Path) -> None:
     one, other = pair(tmp_path, {}, {})
     other.write_bytes(b"#!/bin/sh\n" + one.read_bytes())  # which is a zip file all the same
-    verdict, found = compare(checked(one), checked(other))
+    verdict, found = compare_wheels(checked(one), checked(other))
     assert verdict == "repacked"
     assert [row.summary for row in found] == ["archive: bytes outside its files"]
 
@@ -88,7 +88,7 @@ def test_files_and_lines_more_and_less(
 
 def test_a_byte_of_code_is_told_by_its_section(tmp_path: Path) -> None:
     data = stand_in()
-    (section,) = (one for one in portions(data) if one.name == "section .rdata")
+    (section,) = (one for one in binary_portions(data) if one.name == "section .rdata")
     found = told(tmp_path, {MODULE: data}, {MODULE: changed(data, section.start + 9)})
     size = section.end - section.start
     at = f"{section.start + 9:#x}"
@@ -129,7 +129,7 @@ def test_device_code_is_told_by_its_architecture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"MZ", b"MZ" + b"\xff" * 4096, b"\x7fELF" + b"\xff" * 200, b""])
 def test_what_is_no_binary_is_compared_as_bytes(tmp_path: Path, data: bytes) -> None:
-    assert [one.name for one in portions(data)] == ["bytes"]
+    assert [one.name for one in binary_portions(data)] == ["bytes"]
     found = told(tmp_path, {MODULE: data + b"a"}, {MODULE: data + b"b"})
     assert found == [
         f"{MODULE}: bytes: 1 of {len(data) + 1} bytes differ, the first at {len(data):#x}"
@@ -139,7 +139,7 @@ def test_what_is_no_binary_is_compared_as_bytes(tmp_path: Path, data: bytes) -> 
 def test_a_byte_that_no_section_has_is_a_difference(tmp_path: Path) -> None:
     """The table of sections itself, at the end of an ELF file, of a real one."""
     data = Path(sys.executable).resolve().read_bytes()
-    covered = portions(data)
+    covered = binary_portions(data)
     assert len(covered) > 10
     at = next(
         n for n in range(len(data) - 1, 0, -1) if not any(p.start <= n < p.end for p in covered)
@@ -168,7 +168,7 @@ def test_files_that_differ_are_not_held_in_memory(tmp_path: Path, name: str) -> 
     del data, last
     tracemalloc.start()
     try:
-        _, found = compare(*wheels)
+        _, found = compare_wheels(*wheels)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -189,6 +189,6 @@ def test_a_sum_that_lies_hides_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(zipfile.ZipFile, "infolist", same_sum)
     monkeypatch.setattr(zipfile.ZipExtFile, "_update_crc", lambda *_: None)
-    verdict, found = compare(*wheels)
+    verdict, found = compare_wheels(*wheels)
     assert verdict == "different"
     assert found[0].summary == "pkg/a.py: line 1: x = 1 / x = 2"

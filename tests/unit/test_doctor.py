@@ -23,26 +23,26 @@ from rich.console import Console
 
 from pipelines.core import errors as pipeline_errors
 from pipelines.core import github, model
-from pipelines.core.architectures.gpus import load_table
+from pipelines.core.architectures.gpus import load_gpu_table
 from pipelines.core.console import say
 from pipelines.core.errors import UNFIT, HostError, RemoteError, SetupError
 from pipelines.core.evidence import Evidence
-from pipelines.core.finding import LEVELS, Finding, worst
+from pipelines.core.finding import LEVELS, Finding, worst_level
 from pipelines.core.shell import INSTALL_GIT
 from pipelines.core.target import AXES, Target
-from pipelines.doctor import diagnose, inspect, report, run
-from pipelines.doctor.model import Facts, Purpose, Setting, finding
+from pipelines.doctor import diagnose_facts, inspect, report, run
+from pipelines.doctor.model import Facts, Purpose, Setting, make_finding
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.matrix.compat import load_compat
 from pipelines.plan.matrix.torches import load_torches
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import rpc
 from pipelines.remote.inspection.nvml import BRIDGED
-from pipelines.reports.findings import table
+from pipelines.reports.findings import findings_table
 from pipelines.session.base import Session
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels import toolkit
@@ -91,7 +91,9 @@ def make_plan(host: Host, tmp_path: Path, kind: str = "winrm") -> BuildPlan:
         {"hosts": {"lab1": winrm if kind == "winrm" else {"kind": kind}}, "out": str(tmp_path)}
     )
     asked = Request(axes={"host": "lab1", "archs": "80+PTX"}, jobs=3)
-    return replace(resolve(config, asked, host=host), cache=Cache(load_lock(), tmp_path / "cache"))
+    return replace(
+        resolve_build_plan(config, asked, host=host), cache=Cache(load_lock(), tmp_path / "cache")
+    )
 
 
 def needing(plan: BuildPlan, program: str) -> BuildPlan:
@@ -105,7 +107,7 @@ def inspected(plan: BuildPlan) -> Any:
 
 
 def examined(plan: BuildPlan) -> run.Outcome:
-    return run.examine(plan, LiveSession(plan.host))
+    return run.run_diagnosis(plan, LiveSession(plan.host))
 
 
 def diagnosed(plan: BuildPlan, *, as_json: bool = False) -> run.Outcome:
@@ -240,29 +242,30 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
 def judge(name: str, changes: dict[str, Any], purpose: Purpose = PURPOSE) -> Finding:
     """The one finding of that id (``area: id``), or title of a GPU, on GOOD with other values."""
     area, _, key = name.partition(": ")
-    verdicts = diagnose(changed(changes), purpose)
+    verdicts = diagnose_facts(changed(changes), purpose)
     (found,) = [v for v in verdicts if v.subject == area and key in (v.title, v.id)]
     return found
 
 
 def names(purpose: Purpose) -> list[str]:
     return [
-        f"{v.subject}: {v.title if v.subject == 'GPU' else v.id}" for v in diagnose(GOOD, purpose)
+        f"{v.subject}: {v.title if v.subject == 'GPU' else v.id}"
+        for v in diagnose_facts(GOOD, purpose)
     ]
 
 
 def render(verdicts: list[Finding], width: int, purpose: Purpose | None = PURPOSE) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(table(verdicts, grouped=True), soft_wrap=True)
+    console.print(findings_table(verdicts, grouped=True), soft_wrap=True)
     return console.export_text()
 
 
 def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
-    verdicts = diagnose(GOOD, PURPOSE)
+    verdicts = diagnose_facts(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
     assert not [v for v in verdicts if v.hint or v.command]
     assert len(verdicts) == len({(v.subject, v.title) for v in verdicts}) == 39
-    assert diagnose(GOOD, PURPOSE) == verdicts
+    assert diagnose_facts(GOOD, PURPOSE) == verdicts
 
 
 def test_what_is_not_meant_to_be_there_is_not_judged() -> None:
@@ -628,7 +631,7 @@ def test_nothing_is_provisioned_into_an_existing_environment() -> None:
     verdict = judge("tool chain: msvc-toolset", {STUDIO: []}, purpose)
     assert (verdict.level, verdict.command.split()[:2]) == ("error", ["winget", "install"])
     programs = {"ninja", "git", "sccache"}
-    findings = diagnose(changed({f"{TOOLS}/{name}": None for name in programs}), purpose)
+    findings = diagnose_facts(changed({f"{TOOLS}/{name}": None for name in programs}), purpose)
     found = {each.id: each for each in findings if each.subject in ("paths", "tool chain")}
     assert not programs & set(found)
     assert found["build-root"].level == "warning"
@@ -636,7 +639,9 @@ def test_nothing_is_provisioned_into_an_existing_environment() -> None:
 
 
 def test_a_linux_is_not_judged_as_a_windows() -> None:
-    verdicts = diagnose(changed({"host/facts/platform": "linux"}), with_purpose(windows=False))
+    verdicts = diagnose_facts(
+        changed({"host/facts/platform": "linux"}), with_purpose(windows=False)
+    )
     found = {f"{v.subject}: {v.id}" for v in verdicts}
     assert not {name for name in found if name.startswith("paths: ")}
     assert not {"host: operating-system", "host: commit-limit", "tool chain: msvc-toolset"} & found
@@ -669,7 +674,7 @@ def test_rules_name_their_source(
     changes: dict[str, Any], facts: dict[str, Any], rule: str | None, level: str, found: str
 ) -> None:
     by_id = {rule.id: rule for rule in load_compat().rules}
-    verdicts = diagnose(
+    verdicts = diagnose_facts(
         changed({f"{TOOLS}/{key}": value for key, value in facts.items()}), with_purpose(**changes)
     )
     broken = [v for v in verdicts if v.id in by_id]
@@ -688,7 +693,9 @@ def test_rules_name_their_source(
 def test_a_driver_is_held_against_a_minor_release_of_cuda_13(driver: str, level: str) -> None:
     """580 runs machine code of 13.2, and does not compile its PTX."""
     facts = changed({f"{TOOLS}/gpus": [GPU | {"driver": driver}]})
-    (one,) = [v for v in diagnose(facts, with_purpose(cuda="13.2")) if v.title == "GPU 0 driver"]
+    (one,) = [
+        v for v in diagnose_facts(facts, with_purpose(cuda="13.2")) if v.title == "GPU 0 driver"
+    ]
     assert one.level == level
     assert ("595" in one.hint) == (level == "warning")
 
@@ -698,18 +705,20 @@ def test_rules_that_were_confirmed_long_ago_are_marked(monkeypatch: pytest.Monke
     (rule,) = (rule for rule in load_compat().rules if rule.id == "server-2019")
     facts = changed({f"{WIN}/build": 17763, f"{WIN}/version": "10.0.17763"})
     compat = load_compat()
-    tables = (load_table(), toolkit.load_table(), compat.drivers, compat.builds)
+    tables = (load_gpu_table(), toolkit.load_cuda_table(), compat.drivers, compat.builds)
     rows = (rule, load_torches()["2.8"], *tables)
     for days, marked in ((0, set()), (92, {row.source for row in rows})):
         today = rule.date + timedelta(days=days)
-        monkeypatch.setattr(model, "today", lambda today=today: today)
-        verdicts = diagnose(facts, PURPOSE)
+        monkeypatch.setattr(model, "current_date", lambda today=today: today)
+        verdicts = diagnose_facts(facts, PURPOSE)
         assert {v.source for v in verdicts if v.id == "row-old"} == marked
         assert [v.level for v in verdicts if v.id == rule.id] == ["warning"]
 
 
 def test_a_toolset_that_does_not_fit_is_told_once() -> None:
-    verdicts = diagnose(changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_purpose(cuda="12.1"))
+    verdicts = diagnose_facts(
+        changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_purpose(cuda="12.1")
+    )
     errors = [v for v in verdicts if v.subject == "tool chain" and v.level == "error"]
     assert [v.id for v in errors] == ["msvc-toolset"]
     assert errors[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
@@ -739,10 +748,10 @@ def test_which_gpus_a_wheel_runs_on(
 def test_a_gpu_by_a_number_that_is_not_there() -> None:
     purpose = with_purpose(gpu_asked="gpu: [0, 2]", gpu_numbers=(0, 2))
     two, three = ({f"{TOOLS}/gpus": [GPU] * count} for count in (2, 3))
-    (verdict,) = [v for v in diagnose(changed(two), purpose) if v.title == "GPU"]
+    (verdict,) = [v for v in diagnose_facts(changed(two), purpose) if v.title == "GPU"]
     assert (verdict.level, verdict.actual) == ("error", "there is no GPU 2, the last is 1")
     assert "gpu: [0, 2]" in verdict.expected
-    names = [v.title for v in diagnose(changed(three), purpose) if v.subject == "GPU"]
+    names = [v.title for v in diagnose_facts(changed(three), purpose) if v.subject == "GPU"]
     assert "GPU" not in names
     assert {"GPU 0,2", "GPU 0,2 driver"} <= {*names}, "no word of the one that is not to be used"
 
@@ -818,13 +827,13 @@ def test_programs_that_the_build_starts(
 
 def test_a_host_that_cannot_be_reached_leaves_this_machines_verdicts() -> None:
     facts = {"controller": GOOD["controller"], "host": {"error": "no\x1b[31m route", "hint": ""}}
-    *ours, last = diagnose(facts, PURPOSE)
-    assert ours == diagnose(GOOD)
+    *ours, last = diagnose_facts(facts, PURPOSE)
+    assert ours == diagnose_facts(GOOD)
     assert (last.level, last.actual) == ("error", "no route")
     assert last.expected == "a session with lab1"
     assert "pipeline.yaml" in last.hint
     facts["host"]["hint"] = "Check the cable."
-    assert diagnose(facts, PURPOSE)[-1].hint == "Check the cable."
+    assert diagnose_facts(facts, PURPOSE)[-1].hint == "Check the cable."
 
 
 # -- hostile facts ---------------------------------------------------------------------------------
@@ -867,7 +876,7 @@ PLACES = list(steps(GOOD))
 
 
 def assert_harmless(facts: Any) -> None:
-    verdicts = diagnose(facts, PURPOSE)
+    verdicts = diagnose_facts(facts, PURPOSE)
     for verdict in verdicts:
         assert verdict.level in LEVELS
         assert len(verdict.actual) <= 410
@@ -877,7 +886,7 @@ def assert_harmless(facts: Any) -> None:
     assert not CONTROL.search(text.replace("\n", ""))
     dumped = json.dumps(report.as_json(verdicts, PURPOSE), allow_nan=False, ensure_ascii=False)
     assert dumped.encode(), "no halves of surrogate pairs"
-    assert json.loads(dumped)["level"] == worst(v.level for v in verdicts)
+    assert json.loads(dumped)["level"] == worst_level(v.level for v in verdicts)
 
 
 @given(JSON, JSON)
@@ -925,7 +934,7 @@ def test_no_cure_is_made_from_a_hosts_words() -> None:
         for step in place[:-1]:
             tree = tree[step]
         tree[place[-1]] = poison(tree[place[-1]])
-        for verdict in diagnose(facts, PURPOSE):
+        for verdict in diagnose_facts(facts, PURPOSE):
             assert "EVIL" not in verdict.hint + verdict.command + verdict.source + verdict.expected
 
 
@@ -957,7 +966,7 @@ SICK = {
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_breaks_no_word(width: int) -> None:
-    verdicts = diagnose(changed(SICK), with_purpose(torch="2.13.0"))
+    verdicts = diagnose_facts(changed(SICK), with_purpose(torch="2.13.0"))
     text = render(verdicts, width)
     lines = text.splitlines()
     whole = {v.command for v in verdicts} | {v.source for v in verdicts}
@@ -993,7 +1002,7 @@ def test_a_host_gives_githubs_runner_no_commands(monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_what_is_not_well_has_a_cure() -> None:
-    verdicts = diagnose(changed({LONG: row(False)}), PURPOSE)
+    verdicts = diagnose_facts(changed({LONG: row(False)}), PURPOSE)
     text = render(verdicts, 80)
     (at,) = [n for n, line in enumerate(text.splitlines()) if line.startswith("!  long paths")]
     lines = text.splitlines()
@@ -1005,7 +1014,7 @@ def test_only_what_is_not_well_has_a_cure() -> None:
     assert lines[at + 2] == f"     {command}"
     assert text.count("→") == 1
     assert "wanted" not in text.replace(lines[at], "")
-    assert "https://" not in render(diagnose(GOOD, PURPOSE), 80)
+    assert "https://" not in render(diagnose_facts(GOOD, PURPOSE), 80)
 
 
 @pytest.mark.parametrize(
@@ -1017,11 +1026,11 @@ def test_only_what_is_not_well_has_a_cure() -> None:
     ],
 )
 def test_the_summary(levels: list[Any], said: str) -> None:
-    assert report.summary([finding("a", "n", level, "f") for level in levels]) == said
+    assert report.summary([make_finding("a", "n", level, "f") for level in levels]) == said
 
 
 def test_json_says_all() -> None:
-    verdicts = diagnose(changed(SICK), PURPOSE)
+    verdicts = diagnose_facts(changed(SICK), PURPOSE)
     document: Any = report.as_json(verdicts, PURPOSE)
     assert list(document) == ["schema", "host", "order", "level", "summary", "findings"]
     assert (document["schema"], document["host"], document["level"]) == (2, "lab1", "error")
@@ -1104,7 +1113,7 @@ def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
     assert found["problems"]["resources"] == "OSError: odd"
     assert found["problems"]["skew"].startswith("ValueError: ")
     assert found["tools"] == GOOD["host"]["tools"]
-    verdicts = {v.id: v for v in diagnose({"host": found}, PURPOSE) if v.subject == "host"}
+    verdicts = {v.id: v for v in diagnose_facts({"host": found}, PURPOSE) if v.subject == "host"}
     assert verdicts["python"].actual == "MemoryError: no memory"
     assert verdicts["clock"].actual.startswith("ValueError: ")
 
@@ -1202,7 +1211,9 @@ def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
     assert not [setting for setting in purpose.settings if setting.provisioned]
     (programs,) = purpose.of("commands")
     assert programs.spec["places"] == [r"C:\wcw\python", r"C:\wcw\cuda\13.0\bin"]
-    (verdict,) = [v for v in diagnose(changed({LONG: row(False)}), purpose) if v.id == "long-paths"]
+    (verdict,) = [
+        v for v in diagnose_facts(changed({LONG: row(False)}), purpose) if v.id == "long-paths"
+    ]
     assert verdict.hint.startswith("on the host as administrator")
 
 
@@ -1230,7 +1241,7 @@ def environment(tmp_path: Path, **values: str) -> Finding:
     answer = row(not values.pop("wrong", ""), **values)
     (verdict,) = [
         v
-        for v in diagnose(changed({f"{RES}/{setting.id}": answer}), purpose)
+        for v in diagnose_facts(changed({f"{RES}/{setting.id}": answer}), purpose)
         if v.id == "python-packages"
     ]
     return verdict
@@ -1338,7 +1349,7 @@ def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     config = Config.model_validate(
         {"hosts": {"lab1": keys | {"password_env": "LAB1_PW"}}, "out": str(tmp_path)}
     )
-    outcome = examined(resolve(config, Request(axes={"host": "lab1"})))
+    outcome = examined(resolve_build_plan(config, Request(axes={"host": "lab1"})))
     last = outcome.findings[-1]
     assert (last.id, last.level) == ("connection", "error")
     assert "LAB1_PW" in last.actual
@@ -1401,7 +1412,7 @@ def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     ("level", "code"), [("ok", 0), ("unknown", 0), ("warning", 0), ("error", 14)]
 )
 def test_exit_codes(level: Any, code: int) -> None:
-    verdicts = (finding("a", "b", "ok", "c"), finding("a", "b", level, "c"))
+    verdicts = (make_finding("a", "b", "ok", "c"), make_finding("a", "b", level, "c"))
     assert run.Outcome(findings=verdicts, purpose=None, facts={}).exit_code == code
     assert run.Outcome(findings=(), purpose=None, facts={}).exit_code == 0
 

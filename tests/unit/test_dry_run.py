@@ -72,8 +72,8 @@ def test_what_the_plan_does_not_ask_for_is_not_imported(tmp_path: Path) -> None:
     (tmp_path / "pipeline.yaml").write_text("hosts: {sandbox: {kind: sandbox}}\n")
     program = (
         "import json, sys\n"
-        "from pipelines.cli.program import run\n"
-        "code = run(['build', '--dry-run'])\n"
+        "from pipelines.cli.program import run_command_line\n"
+        "code = run_command_line(['build', '--dry-run'])\n"
         "ours = {n: m.__file__ for n, m in sys.modules.items() if n.startswith('pipelines.')}\n"
         "print(json.dumps([code, ours]))\n"
     )

@@ -18,7 +18,7 @@ from tls_keys import Authority, serving
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.engine import engine as engine_module
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.reach import target, unreachable
+from pipelines.hosts.engine.reach import engine_address, unreachable_engine_error
 
 VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 
@@ -87,7 +87,7 @@ def test_a_wrong_docker_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_without_anything_set_it_is_dockers_own_place() -> None:
-    told = unreachable("", FileNotFoundError(2, "No such file"))
+    told = unreachable_engine_error("", FileNotFoundError(2, "No such file"))
     assert told.message == "no Docker engine at unix:///var/run/docker.sock"
     assert told.hint.startswith("Type: sudo apt-get install docker.io")
 
@@ -95,7 +95,7 @@ def test_without_anything_set_it_is_dockers_own_place() -> None:
 def test_on_windows_nothing_is_installed_by_apt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.hosts.engine.reach.sys.platform", "win32")
     for name in ("", "npipe:////./pipe/other"):
-        hint = unreachable(name, FileNotFoundError(2, "no pipe")).hint
+        hint = unreachable_engine_error(name, FileNotFoundError(2, "no pipe")).hint
         assert hint
         assert "docker.io" not in hint
 
@@ -111,7 +111,7 @@ def test_a_socket_that_nobody_listens_to_is_an_engine_that_does_not_run(tmp_path
 def test_a_socket_that_is_not_ours_to_use(tmp_path: Path) -> None:
     """Made up: whoever runs the tests may be root."""
     inner = PermissionError(13, "Permission denied")
-    told = unreachable("", ConnectionError("Connection aborted.", inner))
+    told = unreachable_engine_error("", ConnectionError("Connection aborted.", inner))
     assert isinstance(told, SetupError)
     assert "usermod -aG docker" in told.hint
 
@@ -191,7 +191,7 @@ def test_tcp_with_the_keys_of_the_environment(
     monkeypatch.setenv("DOCKER_HOST", secured.url)
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     monkeypatch.setenv("DOCKER_CERT_PATH", str(authority.issue(tmp_path / "mine")))
-    assert target("") == secured.url
+    assert engine_address("") == secured.url
     reached()
 
 
@@ -304,7 +304,7 @@ def context(config: Path, name: str, host: str, keys: Path | None = None) -> Non
 def test_a_context_by_its_name(served: Served, nothing_set: Path) -> None:
     context(nothing_set, "win1", served.url)
     assert reached("win1").remote == ""
-    assert target("win1") == served.url
+    assert engine_address("win1") == served.url
 
 
 def test_the_context_in_use(

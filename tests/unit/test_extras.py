@@ -19,8 +19,8 @@ from pes import dll
 from pipelines.core import extras
 from pipelines.core.errors import SetupError
 from pipelines.core.paths import PACKAGE
-from pipelines.stages.manifest import write_statements
-from pipelines.wheels.imports import demangled
+from pipelines.stages.manifest import write_run_statements
+from pipelines.wheels.imports import demangle_symbol
 
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 OPTIONAL: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -137,7 +137,7 @@ def test_a_run_without_publish_has_no_provenance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "in_toto_attestation", None)
-    write_statements(tmp_path, b"no manifest")
+    write_run_statements(tmp_path, b"no manifest")
     assert "in_toto_attestation is not installed" in " ".join(capsys.readouterr().out.split())
 
 
@@ -149,6 +149,6 @@ def test_other_import_errors_are_faults() -> None:
 
 
 def test_an_unreadable_name_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert demangled("?f@@YAXXZ") == "void __cdecl f(void)"
+    assert demangle_symbol("?f@@YAXXZ") == "void __cdecl f(void)"
     monkeypatch.setitem(sys.modules, "demangle", None)
-    assert demangled("?f@@YAXXZ") == "?f@@YAXXZ"
+    assert demangle_symbol("?f@@YAXXZ") == "?f@@YAXXZ"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from timing import cost
 
 from pipelines.wheels import fatbin
-from pipelines.wheels.fatbin import MAGIC, Container, Inventory, compact, inventory
+from pipelines.wheels.fatbin import MAGIC, Container, Inventory, format_archs, inventory
 from pipelines.wheels.toolkit import CudaEvidence
 
 
@@ -37,7 +37,7 @@ def test_a_file_with_two_units() -> None:
     assert inventory(data).sass == {"75", "90a", "100f"}
     assert inventory(data).ptx == {"120"}
     assert inventory(data).uneven() == {"90a": 1, "100f": 1}
-    assert compact(inventory(data).sass) == "75 90a 100f"
+    assert format_archs(inventory(data).sass) == "75 90a 100f"
 
 
 @pytest.mark.parametrize(

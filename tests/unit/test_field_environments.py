@@ -26,12 +26,12 @@ from pes import dll
 from winrm.exceptions import InvalidCredentialsError
 
 from pipelines.audit import cards
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.publish.which.answer import as_object
 from pipelines.publish.which.looking import Driver
-from pipelines.publish.which.reporting import report
+from pipelines.publish.which.reporting import build_report
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.session.transports.winrs_errors import explain
+from pipelines.session.transports.winrs_errors import explain_winrm_error
 from pipelines.session.transports.winrs_http import Adapter
 
 FIELD = Path(__file__).parents[1] / "field/environments"
@@ -85,7 +85,7 @@ def environment(given: dict[str, Any], room: Path) -> Any:
         windows.package(one["project"], one["version"], binaries(one["files"]),
                         requires=one.get("requires", ()), tag=tag)  # fmt: skip
     driver = Driver(given.get("driver", "12.9"), ("8.9",), missing=tuple(given.get("lacks", ())))
-    found = report(windows.place(), [], given["package"], driver=driver, load=False)
+    found = build_report(windows.place(), [], given["package"], driver=driver, load=False)
     return as_object(found, "https://wheels.example.org/")
 
 
@@ -109,7 +109,7 @@ def audit(given: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
     files = binaries(wheel["files"])
     made = foreign(room, wheel["name"], wheel["version"], wheel["tag"],
                    requires=wheel["requires"], files=files)  # fmt: skip
-    found = look(made, *map(cards.named, given["gpus"])).findings
+    found = look(made, *map(cards.parse_gpu_option, given["gpus"])).findings
     for wanted in answer["says"]:
         texts = [f"{one.actual} {one.hint}" for one in found
                  if (one.id, one.level) == (wanted["id"], wanted["level"])]  # fmt: skip
@@ -130,7 +130,7 @@ def init(given: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any)
     where = room / given.get("directory", ".")
     says = answer["says"]
     with contextlib.chdir(where):
-        code = run(["init", "--yes", *given.get("flags", ())])
+        code = run_command_line(["init", "--yes", *given.get("flags", ())])
     printed = " ".join("".join(capsys.readouterr()).split())
     assert code == (2 if "refused" in says else 0), printed
     wanted = [*says.get("refused", ()), *says.get("notes", ())]
@@ -153,7 +153,7 @@ def plan(given: dict[str, Any], answer: dict[str, Any], room: Path, capsys: Any)
     if "config" in given:
         (room / "pipeline.yaml").write_text(given["config"])
     says = answer["says"]
-    assert run(["plan", "--json", *given["arguments"]]) == says["code"]
+    assert run_command_line(["plan", "--json", *given["arguments"]]) == says["code"]
     printed = capsys.readouterr().out
     found = [one for cell in json.loads(printed)["cells"] for one in cell["findings"]]
     assert {*says["rules"]} <= {one["id"] for one in found}
@@ -177,7 +177,7 @@ def doctor(given: dict[str, Any], answer: dict[str, Any], room: Path) -> None:
             error: Exception = InvalidCredentialsError("refused")
         except InvalidCredentialsError as found:
             error = found
-    said = explain(error, endpoint)
+    said = explain_winrm_error(error, endpoint)
     text = f"{said.message} {said.hint}"
     assert [one for one in answer["says"]["names"] if one not in text] == []
     assert "secret99" not in text

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import FileName, Name
-from pipelines.recipe.sourcetree import pack
+from pipelines.recipe.sourcetree import pack_source_tree
 from pipelines.remote.safe_paths import tree_faults
 
 ROOT = Path(__file__).parents[2]
@@ -104,10 +104,10 @@ def test_ordinary_names_are_fine(names: list[str]) -> None:
 def test_a_source_tree_is_refused_before_it_is_sent() -> None:
     members = [("setup.py", b""), ("csrc/aux.h", b""), ("csrc/Op.cu", b""), ("csrc/op.cu", b"")]
     with pytest.raises(ConfigError) as refused:
-        pack(members, where="tree")
+        pack_source_tree(members, where="tree")
     for named in ("csrc/aux.h", "csrc/Op.cu", "csrc/op.cu"):
         assert named in str(refused.value)
-    assert pack(members, ["csrc/*"], where="tree"), "what is left out is not sent"
+    assert pack_source_tree(members, ["csrc/*"], where="tree"), "what is left out is not sent"
 
 
 @pytest.mark.parametrize("kind", [Name, FileName])

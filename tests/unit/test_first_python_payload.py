@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pipelines.core.errors import LockError, StorageError
 from pipelines.hosts.windows import payload as module
-from pipelines.hosts.windows.payload import marker, payload
+from pipelines.hosts.windows.payload import open_python_payload, payload_marker
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 LIBRARY = {
@@ -102,7 +102,7 @@ def cache_of(place: Path, data: bytes) -> Cache:
 
 
 def made(cache: Cache) -> bytes:
-    with payload(cache, "3.11") as parcel:
+    with open_python_payload(cache, "3.11") as parcel:
         return parcel.file.read()
 
 
@@ -113,7 +113,7 @@ def content(data: bytes) -> dict[str, bytes]:
 
 
 def test_layout(tmp_path: Path) -> None:
-    with payload(cache_of(tmp_path, distribution()), "3.11") as parcel:
+    with open_python_payload(cache_of(tmp_path, distribution()), "3.11") as parcel:
         data = parcel.file.read()
         assert parcel.size == len(data)
         assert parcel.sha256 == hashlib.sha256(data).hexdigest()
@@ -141,19 +141,19 @@ def test_same_bytes_whatever_the_order_and_dates(names: list[str], year: int) ->
 def test_marker_names_pin_and_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = cache_of(tmp_path / "1", distribution())
     other = cache_of(tmp_path / "2", distribution({**FILES, "cp311/new.txt": b""}))
-    first = marker(cache, "3.11")
+    first = payload_marker(cache, "3.11")
     assert len(first) == 64
     assert set(first) <= set("0123456789abcdef")
-    assert first == marker(cache, "3.11")
-    assert first != marker(other, "3.11")
+    assert first == payload_marker(cache, "3.11")
+    assert first != payload_marker(other, "3.11")
     monkeypatch.setattr(module, "LAYOUT", module.LAYOUT + 1)
-    assert first != marker(cache, "3.11")
+    assert first != payload_marker(cache, "3.11")
 
 
 def test_marker_needs_nothing_fetched(tmp_path: Path) -> None:
     cache = cache_of(tmp_path, distribution())
     cache.path("cpython-3.11").unlink()
-    assert marker(cache, "3.11")
+    assert payload_marker(cache, "3.11")
 
 
 def without(name: str) -> dict[str, bytes]:
@@ -271,7 +271,7 @@ def test_what_the_caller_raises_is_not_changed(tmp_path: Path) -> None:
     """The connection may break while the file is open: that is no fault of the distribution."""
     cache = cache_of(tmp_path, distribution())
     for error in (EOFError("the host is gone"), OSError(errno.ENOSPC, "on the host"), ValueError()):
-        with pytest.raises(type(error)) as caught, payload(cache, "3.11"):
+        with pytest.raises(type(error)) as caught, open_python_payload(cache, "3.11"):
             raise error
         assert caught.value is error
 
@@ -282,4 +282,4 @@ def test_pinned_pythons() -> None:
     pythons = [name.removeprefix("cpython-") for name in lock.tools if name.startswith("cpython-3")]
     cache = Cache(lock)
     assert "3.11" in pythons
-    assert len({marker(cache, python) for python in pythons}) == len(pythons)
+    assert len({payload_marker(cache, python) for python in pythons}) == len(pythons)

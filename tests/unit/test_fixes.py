@@ -13,24 +13,24 @@ import pytest
 from recipefiles import SHIPPED
 
 from pipelines.cli import program
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.target import Target
 from pipelines.core.toolsets import NATIVE
-from pipelines.core.versions import within
+from pipelines.core.versions import release_in_range
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.plan.config.presets import load_presets
 from pipelines.plan.matrix.compat import load_compat
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.judge import Ground, Judged, judge
+from pipelines.plan.matrix.judge import Ground, Judged, judge_targets
 from pipelines.recipe.load import for_cell, load_recipe, load_versions
 from pipelines.recipe.model import Fix, Recipe, known_fixes
 from pipelines.recipe.naming import with_fixes
-from pipelines.recipe.patches import applied, read_patch
-from pipelines.recipe.reproducible import settled
+from pipelines.recipe.patches import apply_patches, read_patch
+from pipelines.recipe.reproducible import reproducible_environment
 from pipelines.recipe.sourcetree import archive_if_here
 from pipelines.stages.buildspec import environment_of
 from pipelines.toolchain.lock import Cache, load_lock
@@ -64,7 +64,7 @@ def test_what_stands_there_already_stays() -> None:
     made = with_fixes(FLASH, {"NVCC_APPEND_FLAGS": "-lineinfo", "CL": ""}, "13.2", "2.14")
     assert made["NVCC_APPEND_FLAGS"] == f"-lineinfo {ZC} {MATHS} {CXX20}"
     assert made["CL"] == "/Zc:preprocessor"
-    both = settled(made, "MSVC", "13.2", {"environment": "e", "toolkit": "t"})
+    both = reproducible_environment(made, "MSVC", "13.2", {"environment": "e", "toolkit": "t"})
     assert both["NVCC_APPEND_FLAGS"].endswith(CXX20)
     assert "--objdir-as-tempdir" in both["NVCC_APPEND_FLAGS"]
     assert both["CL"].startswith("/Brepro")
@@ -115,10 +115,10 @@ def test_a_fix_by_its_name() -> None:
 
 def judged_with(recipe: Recipe, cuda: str, torch: str, msvc: str = "14.44.35207") -> list[Judged]:
     cell = Target(host="lab", recipe=recipe.name, version=recipe.version, python="3.13",
-                  torch=torch, cuda=cuda, archs=parse("90"))  # fmt: skip
+                  torch=torch, cuda=cuda, archs=parse_arch_list("90"))  # fmt: skip
     supply: Supply = supply_of(load_lock())
     ground = Ground(HostFacts(16, 1 << 40, msvc=msvc), "C:\\b", supply)
-    return judge(recipe, [cell], ground)
+    return judge_targets(recipe, [cell], ground)
 
 
 def findings(recipe: Recipe, cuda: str, torch: str) -> list[Finding]:
@@ -141,7 +141,7 @@ def test_every_version_of_flash_attn_answers_torch_s_cxx20_or_is_not_for_it(vers
     found = {one.id: one for one in judged.findings}
     if "recipe-torch" in found:
         assert found["recipe-torch"].failed
-        assert within("2.12", recipe.supports.torch)
+        assert release_in_range("2.12", recipe.supports.torch)
         return
     assert f"the recipe sets NVCC_APPEND_FLAGS={CXX20}" in found["torch-cxx20"].actual
     assert not found["torch-cxx20"].hint
@@ -154,14 +154,14 @@ def test_every_version_of_flash_attn_answers_torch_s_cxx20_or_is_not_for_it(vers
 def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
     """``environment`` of a build sets them for MSVC alone, and a plan is not to promise more."""
     cell = Target(host="here", recipe="flash-attn", version=FLASH.version, python="3.13",
-                  torch="2.14", cuda="13.0", archs=parse("90"))  # fmt: skip
+                  torch="2.14", cuda="13.0", archs=parse_arch_list("90"))  # fmt: skip
     supply = replace(supply_of(load_lock()), toolset=NATIVE)
-    (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
+    (row,) = judge_targets(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
     (finding,) = [one for one in row.findings if one.id == "torch-cxx20"]
     assert finding.hint
     assert "the recipe sets" not in finding.actual
     cell = cell.model_copy(update={"torch": "2.11"})
-    (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
+    (row,) = judge_targets(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
     assert not {*known_fixes()} & {one.id for one in row.findings}  # of cl and Windows' headers
 
 
@@ -214,18 +214,18 @@ def members(name: str) -> Iterator[tuple[str, bytes]]:
 def test_the_patch_fits_the_source_it_is_for() -> None:
     """And no other release of it."""
     ((_, old),) = members("2.8.3.post2")
-    ((_, new),) = applied(FLASH, [("setup.py", old)])
+    ((_, new),) = apply_patches(FLASH, [("setup.py", old)])
     compile(new, "setup.py", "exec")
     added = [one for one in new.splitlines() if one not in old.splitlines()]
     assert any(b"/std:c++20" in one for one in added)
     assert len(new.splitlines()) == len(old.splitlines()) + 4
     with pytest.raises(ConfigError, match="does not fit setup"):
-        list(applied(FLASH, [("setup.py", old.replace(b'"/std:c++17"', b'"/std:c++14"'))]))
+        list(apply_patches(FLASH, [("setup.py", old.replace(b'"/std:c++17"', b'"/std:c++14"'))]))
     with pytest.raises(ConfigError, match="does not fit setup"):
-        list(applied(FLASH, [("setup.py", b"# upstream moved on\n" + old)]))
+        list(apply_patches(FLASH, [("setup.py", b"# upstream moved on\n" + old)]))
     ((_, older),) = members("2.7.4.post1")
     with pytest.raises(ConfigError, match="does not fit setup"):
-        list(applied(FLASH, [("setup.py", older)]))
+        list(apply_patches(FLASH, [("setup.py", older)]))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
     from plans import Lab
 
     from pipelines.plan.config.model import Config
-    from pipelines.plan.matrix.buildplan import Request, resolve
+    from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 
     lab = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
     lab["password_env"] = "NOT_SET"
@@ -266,7 +266,7 @@ def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
     axes = {"recipe": "flash-attn", "python": "3.13", "torch": "2.14", "cuda": "13.2"}
     said = {}
     for name in ("lx", "sandbox", "lab"):
-        plan = resolve(settings, Request(axes={**axes, "host": name}),
+        plan = resolve_build_plan(settings, Request(axes={**axes, "host": name}),
                        host=Lab() if name == "lab" else None)  # fmt: skip
         said[name] = environment_of(plan, 1).get("NVCC_APPEND_FLAGS", "")
     assert said == {"lx": "", "sandbox": "", "lab": f"{ZC} {MATHS} {CXX20}"}
@@ -283,7 +283,7 @@ def test_no_default_of_ours_breaks_a_rule_of_ours(name: str) -> None:
         axes = [{}, *(one.axes.flags for one in load_presets().values())]
         for asked in axes:
             cuda, torch = asked.get("cuda", recipe.cuda), asked.get("torch", recipe.torch or "")
-            if not within(cuda, recipe.supports.cuda) or cuda not in str(
+            if not release_in_range(cuda, recipe.supports.cuda) or cuda not in str(
                 supply_of(load_lock()).cuda
             ):
                 continue  # that is another rule's
@@ -296,9 +296,9 @@ def unanswered(recipe: Recipe, torch: str, archs: str) -> set[str]:
     rules = {rule.id for rule in load_compat().rules}
     python = recipe.pythons[-1] if recipe.pythons else "3.12"
     cell = Target(host="lab", recipe=recipe.name, version=recipe.version, python=python,
-                  torch=torch, cuda=recipe.cuda, archs=parse(archs))  # fmt: skip
+                  torch=torch, cuda=recipe.cuda, archs=parse_arch_list(archs))  # fmt: skip
     ground = Ground(HostFacts(16, 1 << 40, msvc="14.44.35207"), "C:\\b", supply_of(load_lock()))
-    (row,) = judge(recipe, [cell], ground)
+    (row,) = judge_targets(recipe, [cell], ground)
     return {one.id for one in row.findings if one.id in rules and "recipe sets" not in one.actual}
 
 
@@ -311,7 +311,7 @@ def test_what_init_writes_by_default_breaks_none(
         "setup(name='mine', version='1', ext_modules=[CUDAExtension('mine._C', ['a.cu'])])\n"
     )
     (tmp_path / "a.cu").touch()
-    assert program.run(["init", "--yes"]) == 0
+    assert program.run_command_line(["init", "--yes"]) == 0
     recipe = load_recipe("mine")
     assert unanswered(recipe, str(recipe.torch), recipe.archs) <= NOT_OURS
     assert {one.rule for one in recipe.fixes} == {"torch-small-macro"}

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli import fleet as command
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core.errors import INTERRUPTED, AuditError, BuildError, ConfigError, HostError
 from pipelines.core.units import GIB
-from pipelines.fleet.history import state
+from pipelines.fleet.history import fleet_state
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Task, TaskState
 from pipelines.fleet.run import exit_code_of
@@ -46,7 +46,7 @@ def ledger(out: Path) -> Iterator[Ledger]:
 
 
 def said(words: str, capsys: Captured, code: int = 0) -> str:
-    assert run(words.split()) == code
+    assert run_command_line(words.split()) == code
     told = capsys.readouterr()
     return told.err if code else told.out
 
@@ -155,7 +155,7 @@ def test_how_a_fleet_stands(ledger: Ledger) -> None:
         change.host(b, state="aside", why="no route")
         change.begin(CELL.key, 1, "a")
         change.task(cell, state="running", host="a", attempt=1)
-    now = state(ledger)
+    now = fleet_state(ledger)
     assert now.tasks == {"running": 1, "waiting": 1}
     assert [(one.machine.name, one.status, one.why) for one in now.hosts] == [
         ("a", "ready", ""),
@@ -170,12 +170,12 @@ def test_how_a_fleet_stands(ledger: Ledger) -> None:
     ):
         with ledger.change(150.0) as change:
             change.task(cell, state="waiting", **values)
-        assert why in [one.why for one in state(ledger).waiting]
+        assert why in [one.why for one in fleet_state(ledger).waiting]
     with ledger.change(200.0) as change:
         change.host(a, drained=True)
         change.task(cell, state="failed", error=error)
         change.task(test, state="blocked")
-    now = state(ledger)
+    now = fleet_state(ledger)
     assert now.hosts[0].status == "drained"
     assert {(one.key, one.state) for one in now.troubles} == {
         (CELL.key, "failed"),

@@ -51,7 +51,7 @@ class Fleet:
             self.asked.append(request)
             return self.line.plan
 
-        monkeypatch.setattr(executor, "resolve", resolve)
+        monkeypatch.setattr(executor, "resolve_build_plan", resolve)
 
     def again(self) -> HostExecutor:
         """As another process would have it."""
@@ -137,7 +137,7 @@ def test_another_tool_chain_is_refused_before_anything_is_sent(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        build_stage, "materials", lambda *_: Materials({"toolset": {"label": "MSVC 14.51"}})
+        build_stage, "collect_materials", lambda *_: Materials({"toolset": {"label": "MSVC 14.51"}})
     )
     plan = fleet.line.plan
     group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))

@@ -12,7 +12,7 @@ from fleet_shown import BEGAN, machine
 
 from pipelines.cli.report import run_report
 from pipelines.core.errors import ConfigError
-from pipelines.fleet.history import state
+from pipelines.fleet.history import fleet_state
 from pipelines.fleet.ledger import FILE, Ledger
 from pipelines.fleet.model import Task
 
@@ -53,14 +53,14 @@ def test_a_damaged_ledger_is_refused(ledger: Ledger, damage: str) -> None:
         database.execute(damage)
     database.close()
     with pytest.raises(ConfigError, match=re.escape(str(ledger.path))):
-        state(ledger), ledger.events()
+        fleet_state(ledger), ledger.events()
 
 
 def test_a_state_with_a_damaged_time_is_refused(ledger: Ledger) -> None:
     with ledger.change(BEGAN) as change:
         change.fact("ended", "never")
     with pytest.raises(ConfigError, match="'ended' is not a number"):
-        state(ledger)
+        fleet_state(ledger)
 
 
 def test_a_ledger_of_another_version_is_refused(ledger: Ledger) -> None:

@@ -17,14 +17,14 @@ from pipelines.cli.fleets import refuse_with_fleet
 from pipelines.core.errors import ConfigError, HostError, StorageError
 from pipelines.core.units import GIB
 from pipelines.fleet import checks
-from pipelines.fleet.checks import HostChecks, survey
+from pipelines.fleet.checks import HostChecks, survey_hosts
 from pipelines.fleet.model import Machine
 from pipelines.fleet.tasks import Cells, plan_hosts, tasks_of
 from pipelines.plan.config.fleet import FleetSettings
 from pipelines.plan.config.model import Config
 from pipelines.plan.matrix.buildplan import Request
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.plan import Plan, planned
+from pipelines.plan.matrix.plan import Plan, plan_matrix
 from pipelines.record.materials import Material, Materials
 from pipelines.remote import identity
 from pipelines.session.base import UnfitHostError
@@ -175,7 +175,7 @@ def test_a_host_that_cannot_be_looked_at_is_aside(
     def away() -> Any:
         raise error
 
-    found = survey(settings, {"lab1": away})
+    found = survey_hosts(settings, {"lab1": away})
     assert found.aside == {"lab1": why}
     assert [*found.machines] == ["lab1"]
 
@@ -187,7 +187,7 @@ def test_what_is_wrong_here_leaves_a_host_out(settings: Config) -> None:
     def unset() -> Any:
         raise error
 
-    found = survey(settings, {"lab1": unset})
+    found = survey_hosts(settings, {"lab1": unset})
     assert found.left_out == {"lab1": error}
     assert not found.aside
     assert not found.machines
@@ -219,7 +219,7 @@ def cells(
     def plan(name: str, _: HostFacts | None) -> Plan:
         asked.append(name)
         facts = HostFacts(cores=8, memory=64 * GIB, origin="a host")
-        return planned(settings, Request(axes={**axes, "host": name}), facts=facts)
+        return plan_matrix(settings, Request(axes={**axes, "host": name}), facts=facts)
 
     plans = plan_hosts(settings.hosts, {}, plan)
     assert asked == ["sand", "lab1"], "hosts that are alike are asked once"
@@ -272,7 +272,7 @@ def test_hosts_that_were_not_asked_yet_are_of_any_size(settings: Config) -> None
     plans = plan_hosts(
         {name: settings.hosts[name] for name in ("lab1", "lab2")},
         {},
-        lambda name, _: planned(
+        lambda name, _: plan_matrix(
             settings, Request(axes={"recipe": "smoke-attention-torch", "host": name})
         ),
     )
@@ -286,7 +286,7 @@ def test_what_no_host_can_build_is_left_out_with_the_reason(settings: Config) ->
         plans = plan_hosts(
             alone.hosts,
             {},
-            lambda name, _: planned(alone, Request(axes={**axes, "host": name})),
+            lambda name, _: plan_matrix(alone, Request(axes={**axes, "host": name})),
         )
         return tasks_of(plans, {}, test=False)
 

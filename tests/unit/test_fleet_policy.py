@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from pipelines.core.units import GIB
 from pipelines.fleet.model import HostEntry, Machine, Needs, Task, TaskEntry
-from pipelines.fleet.policy import Limits, Room, assign, blocked, ranks, verdict
+from pipelines.fleet.policy import (
+    Limits,
+    Room,
+    assign_tasks,
+    downstream_seconds,
+    fields_after_attempt,
+    find_blocked_tasks,
+)
 
 HOSTS = ("a", "b", "c")
 
@@ -22,7 +29,7 @@ def rooms_of(*machines: Machine) -> dict[str, Room]:
 
 def chosen(tasks: list[Task], rooms: dict[str, Room], now: float = 0.0) -> list[tuple[str, str]]:
     """All that begins at one moment, in order."""
-    begun = assign([(task, task.hosts) for task in in_order(tasks)], rooms, now)
+    begun = assign_tasks([(task, task.hosts) for task in in_order(tasks)], rooms, now)
     return [(task.key, room.machine.name) for task, room in begun]
 
 
@@ -47,13 +54,13 @@ def test_what_a_link_waits_for_is_before_what_is_longer() -> None:
         cell("x", 4000, after=("x/1of1",)),
         cell("y", 2400),
     ]
-    rank = ranks(tasks, [machine("a")])
+    rank = downstream_seconds(tasks, [machine("a")])
     assert rank == {"x": 500.0, "x/1of1": 600.0, "y": 300.0}
 
 
 def test_ranks_of_a_long_chain() -> None:
     tasks = [cell("0", 8)] + [cell(str(n), 8, after=(str(n - 1),)) for n in range(1, 5000)]
-    assert ranks(tasks, [machine("a")])["0"] == 5000.0
+    assert downstream_seconds(tasks, [machine("a")])["0"] == 5000.0
 
 
 def test_limits_hold() -> None:
@@ -230,7 +237,9 @@ def test_what_an_end_means() -> None:
     """For the task alone: what it was, how it ended, and whether it could go elsewhere."""
 
     def after(entry: TaskEntry, *, elsewhere: bool = True, **given: object) -> dict[str, object]:
-        return verdict(entry, end("x", "a", 3, **given), Limits(), 100.0, elsewhere=elsewhere)
+        return fields_after_attempt(
+            entry, end("x", "a", 3, **given), Limits(), 100.0, elsewhere=elsewhere
+        )
 
     fresh, tried = TaskEntry(cell("x")), TaskEntry(cell("x"), losses={"a": 1})
     assert after(fresh) == {"state": "done", "error": None}
@@ -255,10 +264,12 @@ def test_what_can_never_begin() -> None:
     tasks += [cell("x", kind="link", after=shards), cell("x/test", after=("x",)), cell("y")]
     entries = {one.key: TaskEntry(one) for one in tasks}
     hosts = {name: HostEntry(machine(name)) for name in ("a", "b")}
-    assert blocked(entries, [*entries], hosts) == {}
+    assert find_blocked_tasks(entries, [*entries], hosts) == {}
     entries[shards[0]].state = "failed"
-    found = blocked(entries, [*entries], hosts)
+    found = find_blocked_tasks(entries, [*entries], hosts)
     assert [*found] == ["x", "x/test", shards[1]]
     assert found["x/test"].message == "it comes after x, which is blocked"
     small = {"a": HostEntry(machine("a", memory=GIB))}
-    assert "it needs 2.0 GiB of memory" in blocked(entries, [*entries], small)["y"].message
+    assert (
+        "it needs 2.0 GiB of memory" in find_blocked_tasks(entries, [*entries], small)["y"].message
+    )

@@ -30,7 +30,7 @@ from pipelines.fleet.workers import Result
 from pipelines.plan.config.model import Config
 from pipelines.plan.matrix.buildplan import Request
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.plan import Plan, planned
+from pipelines.plan.matrix.plan import Plan, plan_matrix
 from pipelines.record.results import (
     AuditedFile,
     AuditResult,
@@ -194,7 +194,7 @@ def request(out: Path, **axes: str) -> FleetRequest:
     settings = Config.model_validate({"hosts": hosts, "out": str(out), "offline": True})
 
     def plan(name: str, facts: HostFacts | None) -> Plan:
-        return planned(settings, Request(axes={**axes, "host": name}), facts=facts)
+        return plan_matrix(settings, Request(axes={**axes, "host": name}), facts=facts)
 
     return FleetRequest(settings, Request(axes=axes), plan)
 
@@ -251,7 +251,7 @@ def test_an_interrupted_fleet_is_resumed_by_the_same_command(
 
     with monkeypatch.context() as patch:
         patch.setattr(Executor, "blocked", True)
-        patch.setattr(fleet_run, "state", interrupt)
+        patch.setattr(fleet_run, "fleet_state", interrupt)
         patch.setattr(LiveView, "update", lambda *_: None)
         with pytest.raises(KeyboardInterrupt):
             run_fleet(asked)

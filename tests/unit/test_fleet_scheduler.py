@@ -12,7 +12,7 @@ from fleet_world import Session, World, simulated
 from fleets import cell, end, gpu_test, machine
 
 from pipelines.core.units import GIB
-from pipelines.fleet.history import remaining
+from pipelines.fleet.history import estimate_remaining
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import FINAL, Machine, Needs, Span, Task, TaskEntry, Withdrawn
 from pipelines.fleet.policy import Limits
@@ -488,7 +488,7 @@ def test_what_is_left_is_told_within_half_as_much_again(seed: int, tmp_path: Pat
     scheduler, told = Scheduler(ledger, Session(world), Limits(poll=60.0)), []
     while any(one.state not in FINAL for one in ledger.tasks()):
         scheduler.step()
-        left = remaining(ledger.tasks(), ledger.attempts(), machines, world.clock)
+        left = estimate_remaining(ledger.tasks(), ledger.attempts(), machines, world.clock)
         told += [(world.clock, *left)] if left else []
     end = max(span.ended or 0.0 for span in ledger.attempts())
     ledger.close()
@@ -505,11 +505,11 @@ def test_tests_are_left_to_do_like_builds() -> None:
     test = cell("y/test", 800.0, kind="test", after=("y",))
     done = Span(key="x", kind="cell", host="a", began=0.0, ended=200.0, outcome="done")
     entries = [TaskEntry(one) for one in (*builds, test)]
-    assert remaining(entries, [], machines, 200.0) is None, "nothing is done yet"
+    assert estimate_remaining(entries, [], machines, 200.0) is None, "nothing is done yet"
     entries[0].state = "done"
-    assert remaining(entries, [done], machines, 200.0) == (400.0, 800.0)
+    assert estimate_remaining(entries, [done], machines, 200.0) == (400.0, 800.0)
     entries[1].state, entries[1].since = "running", 200.0
-    assert remaining(entries, [done], machines, 300.0) == (300.0, 600.0)
+    assert estimate_remaining(entries, [done], machines, 300.0) == (300.0, 600.0)
     for one in entries:
         one.state = "done"
-    assert remaining(entries, [done], machines, 600.0) is None
+    assert estimate_remaining(entries, [done], machines, 600.0) is None

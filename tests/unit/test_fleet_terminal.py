@@ -11,16 +11,16 @@ from fleets import cell, end
 from fleets import machine as host
 from rich.console import Console
 
-from pipelines.fleet.history import FleetState, HostView, Trouble, Waiting, numbered
+from pipelines.fleet.history import FleetState, HostView, Trouble, Waiting, natural_sort_key
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Logged, Progress
-from pipelines.fleet.terminal import LiveView, log_lines, render
+from pipelines.fleet.terminal import LiveView, event_lines, render_fleet
 
 
 def drawn(shown: FleetState, width: int = 100, height: int = 40) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
     with console.capture() as captured:
-        console.print(render(shown, width, height))
+        console.print(render_fleet(shown, width, height))
     return captured.get().splitlines()
 
 
@@ -71,7 +71,7 @@ def test_nobody_forges_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
         troubles=(Trouble(key=HOSTILE, state="failed", host=HOSTILE, at=BEGAN, error=wrong),),
     )
     events = [Logged(1, BEGAN, HOSTILE, HOSTILE, HOSTILE, HOSTILE)]
-    told = [one.plain for one in log_lines(events)]
+    told = [one.plain for one in event_lines(events)]
     for text in (*drawn(shown), *told):
         assert "\x1b" not in text
         assert "\x07" not in text
@@ -123,7 +123,7 @@ def test_a_line_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_names_in_their_order() -> None:
-    assert sorted(["lab10", "lab2", "a", "lab2b"], key=numbered) == [
+    assert sorted(["lab10", "lab2", "a", "lab2b"], key=natural_sort_key) == [
         "a",
         "lab2",
         "lab2b",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from fatbins import ELF, container
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.finding import Finding
 from pipelines.recipe.load import load_recipe
 from pipelines.wheels.binary import Binary
@@ -73,7 +73,7 @@ def judged(
     return check_wheel(
         facts,
         order=Order(platform, python, tag),
-        kernels=Kernels(parse(archs), cuda, expects),
+        kernels=Kernels(parse_arch_list(archs), cuda, expects),
     )
 
 
@@ -311,7 +311,7 @@ def two_modules(flash: Container) -> WheelFacts:
 
 @pytest.mark.parametrize(("have", "found"), [("90a", ""), ("80", "90a in 1/2")])
 def test_a_module_need_not_have_what_it_cannot(have: str, found: str) -> None:
-    recipe, archs = load_recipe("xformers", version="0.0.34"), parse("75;90a+PTX")
+    recipe, archs = load_recipe("xformers", version="0.0.34"), parse_arch_list("75;90a+PTX")
     facts = two_modules(unit(0x9000, have))
     checks = judged(facts, str(archs), expects=lambda name: recipe.archs_of(name, archs))
     sass = {check.label: check for check in checks}["SASS"]
@@ -321,11 +321,11 @@ def test_a_module_need_not_have_what_it_cannot(have: str, found: str) -> None:
 
 def test_a_library_of_kernels() -> None:
     blank = b"!<arch>\n" + bytes(1000)
-    nothing = check_library("libkernels.a", blank, Kernels(parse("89"), "12.8"))
+    nothing = check_library("libkernels.a", blank, Kernels(parse_arch_list("89"), "12.8"))
     assert [row.label for row in nothing if row.failed] == ["device code", "CUDA", "SASS"]
     for cuda, wrong in (("12.8", []), ("12.9", ["CUDA"])):
         kernels = b"!<arch>\n" + container((ELF, "89", 0), cuda="12.8")
-        rows = check_library("libkernels.a", kernels, Kernels(parse("89"), cuda))
+        rows = check_library("libkernels.a", kernels, Kernels(parse_arch_list("89"), cuda))
         assert [row.label for row in rows if row.failed] == wrong
 
 

@@ -28,7 +28,7 @@ from pipelines.core.hosttext import redact
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.gpus import by_bridge
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.prebuilt import closure
 from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.plan.prebuilt.closure import find_uv, resolve_closure
@@ -54,8 +54,14 @@ from pipelines.stages.line import AUDIT, Line, run_build
 from pipelines.stages.test import _refuse_shadows
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.checking import Installation
-from pipelines.wheels.libraries import absent, hint_for, mentioned, providers, table
-from pipelines.wheels.tags import WINDOWS, incompatibility
+from pipelines.wheels.libraries import (
+    hint_for,
+    library_providers,
+    library_table,
+    mentioned_cuda_libraries,
+    missing_dlls,
+)
+from pipelines.wheels.tags import WINDOWS, tag_incompatibility
 
 HASH = "0" * 64
 
@@ -170,7 +176,7 @@ def test_a_file_that_is_no_wheel(tmp_path: Path) -> None:
     ],
 )
 def test_wheels_for_something_else(tag: str, platforms: tuple[str, ...], why: str) -> None:
-    found = incompatibility(parse_tag(tag), "3.11", platforms)
+    found = tag_incompatibility(parse_tag(tag), "3.11", platforms)
     assert found.startswith(why)
     assert bool(found) == bool(why)
 
@@ -188,7 +194,7 @@ def plan_given(
             "default": {"host": "lab", "python": "3.11"},
         }
     )
-    plan = resolve(settings, Request(axes=axes, wheel=asked), host=host or Lab())
+    plan = resolve_build_plan(settings, Request(axes=axes, wheel=asked), host=host or Lab())
     cache = Cache(load_lock(), tmp_path / "cache", wheelhouse=house, offline=True)
     return replace(plan, cache=cache)
 
@@ -262,7 +268,7 @@ def test_a_dry_run_refuses_what_a_run_does(
     show_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), companions=["a==1"], script=None)
     assert "a==1" in capsys.readouterr().out
     settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
-    plan = resolve(settings, Request(axes={"python": "3.9"}, wheel="xgboost==3.2.0"))
+    plan = resolve_build_plan(settings, Request(axes={"python": "3.9"}, wheel="xgboost==3.2.0"))
     with pytest.raises(ConfigError, match=r"sandbox has Python .*, not 3\.9"):
         show_given(line_for(plan), companions=[], script=None)
 
@@ -538,7 +544,7 @@ def test_libraries_that_no_wheel_here_has(tmp_path: Path) -> None:
     ],
 )
 def test_what_brings_a_library(name: str, projects: list[str]) -> None:
-    assert [row.project for row in providers(name)] == projects
+    assert [row.project for row in library_providers(name)] == projects
 
 
 def test_libraries_in_a_text() -> None:
@@ -546,13 +552,15 @@ def test_libraries_in_a_text() -> None:
     assert hint_for(["curand64_10.dll"], cuda="13.0") == (
         "curand64_10.dll is in nvidia-curand (nvidia/cu13/bin/x86_64)"
     )
-    assert mentioned(text) == ("cublas64_12.dll", "libcudnn.so.9")
+    assert mentioned_cuda_libraries(text) == ("cublas64_12.dll", "libcudnn.so.9")
     assert hint_for(["own.dll"]) == ""
     installed = {"nvidia-cublas-cu12"}
     assert "which is installed" in hint_for(["cublas64_12.dll"], installed)
     assert "which was searched" in hint_for(["cublas64_12.dll"], installed, named=installed)
-    assert absent(["KERNEL32.dll", "VCRUNTIME140.dll", "a.dll", "b.dll"], ["x/A.DLL"]) == ("b.dll",)
-    for row in table().libraries:
+    assert missing_dlls(["KERNEL32.dll", "VCRUNTIME140.dll", "a.dll", "b.dll"], ["x/A.DLL"]) == (
+        "b.dll",
+    )
+    for row in library_table().libraries:
         assert all(name == name.lower() for name in row.names), "compared in lower case"
 
 
@@ -760,7 +768,7 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     foreign(house, "numpy", "1.26.4")
     foreign(house, "numpy", "2.1.0")
     line = emulated(tmp_path, house)
-    line.plan = stage.order(line.plan, companions=companions, script=None)
+    line.plan = stage.apply_test_options(line.plan, companions=companions, script=None)
     line.begin_run()
     line.do(Stage("prebuilt", stage.take_given))
     company = _taken(line).company

@@ -18,7 +18,7 @@ import pytest
 from pipelines.core.errors import HostError, StorageError
 from pipelines.hosts.sandbox import bridged
 from pipelines.hosts.sandbox.bridge import building, installing
-from pipelines.hosts.sandbox.making import FILES, seal, sealed
+from pipelines.hosts.sandbox.making import FILES, read_verified_seal, seal_directory
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, Wine
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -63,13 +63,13 @@ class Compiler:
             (scratch / name).write_text(name)
         if self.fails:
             raise self.fails
-        seal(scratch)
+        seal_directory(scratch)
 
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     made = Compiler()
-    monkeypatch.setattr(building, "make", made)
+    monkeypatch.setattr(building, "compile_bridge", made)
     monkeypatch.setattr(building, "image_key", lambda cache, python: f"image-{python}")
     return made
 
@@ -82,7 +82,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cache:
 
 
 def build(prefix: Prefix, cache: Cache, *libraries: Path) -> Path:
-    return building.built(prefix, cache, libraries, lambda text: None)
+    return building.ensure_bridge(prefix, cache, libraries, lambda text: None)
 
 
 # -- the lists -------------------------------------------------------------------------------------
@@ -123,10 +123,10 @@ def test_what_this_machines_driver_has_is_exported_too(
         "libnvidia-ml.so.1": {"nvmlInit_v2", "nvmlNew", "cuNot"},
     }
     monkeypatch.setattr(building, "exported_functions", lambda path: has[path.name])
-    found = building.names([tmp_path / name for name in has])
+    found = building.bridge_exports([tmp_path / name for name in has])
     assert found["nvcuda"] == sorted({*NAMES["cuda-names.txt"], "cuNewOfToday"})
     assert found["nvml"] == sorted({*NAMES["nvml-names.txt"], "nvmlNew"})
-    assert building.names([]) == {
+    assert building.bridge_exports([]) == {
         "nvcuda": NAMES["cuda-names.txt"],
         "nvml": NAMES["nvml-names.txt"],
     }
@@ -135,7 +135,7 @@ def test_what_this_machines_driver_has_is_exported_too(
 def test_a_library_of_something_else_is_refused() -> None:
     assert "PyInit__ctypes" in building.exported_functions(LIBRARY)
     with pytest.raises(HostError, match="not cuInit or nvmlInit_v2") as caught:
-        building.names([LIBRARY])
+        building.bridge_exports([LIBRARY])
     assert "nvidia-smi" in caught.value.hint
 
 
@@ -178,7 +178,7 @@ def test_what_is_damaged_is_made_anew(
     prefix: Prefix, cache: Cache, compiler: Compiler, what: str
 ) -> None:
     made = build(prefix, cache)
-    good = sealed(made)
+    good = read_verified_seal(made)
     file = made / "system32/nvcudart_hybrid64.dll"
     if what == "changed":
         file.write_text("another")
@@ -190,10 +190,10 @@ def test_what_is_damaged_is_made_anew(
         (made / FILES).write_text("")
     else:
         (made / FILES).unlink()
-    assert sealed(made) is None
+    assert read_verified_seal(made) is None
     assert build(prefix, cache) == made
     assert compiler.made == 2
-    assert sealed(made) == good
+    assert read_verified_seal(made) == good
 
 
 def test_what_a_killed_one_has_left_is_removed(
@@ -227,9 +227,11 @@ def test_another_input_is_another_bridge(
     (prefix.path / SEAL).write_text(json.dumps({"python": "3.11", "image": "older"}))
     places.append(build(prefix, cache))
     assert len({*places}) == len(places) == compiler.made == 4
-    assert places[3].name != building.key(cache, "3.11", []), "not filed as today's made it"
+    assert places[3].name != building.current_bridge_key(cache, "3.11", []), (
+        "not filed as today's made it"
+    )
     (prefix.path / SEAL).write_text(json.dumps({"python": "3.11", "image": "image-3.11"}))
-    assert build(prefix, cache).name == building.key(cache, "3.11", [])
+    assert build(prefix, cache).name == building.current_bridge_key(cache, "3.11", [])
 
 
 def test_what_failed_leaves_nothing(prefix: Prefix, cache: Cache, compiler: Compiler) -> None:
@@ -241,7 +243,7 @@ def test_what_failed_leaves_nothing(prefix: Prefix, cache: Cache, compiler: Comp
         build(prefix, cache)
     assert not [path for path in (cache.root / "bridges").iterdir() if path.is_dir()]
     compiler.fails = None
-    assert sealed(build(prefix, cache))
+    assert read_verified_seal(build(prefix, cache))
 
 
 # -- installed -------------------------------------------------------------------------------------
@@ -254,16 +256,16 @@ def test_it_is_put_into_a_windows(
     system = prefix.drive / "windows/system32"
     (system / "nvcuda.dll").symlink_to("/usr/lib/wine/nvcuda.dll")  # as a sealed prefix has them
     assert "WINEDLLPATH" not in prefix.environment()
-    installing.install(made, prefix, None)
+    installing.install_bridge(made, prefix, None)
     for name in FILES_OF_ONE:
         folder, file = name.split("/")
         where = system if folder == "system32" else prefix.path / "bridge" / folder
         assert (where / file).read_text() == name
     home = prefix.path / "bridge"
     wanted = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / "warnings.log")}
-    assert bridged.environment(prefix.path) == wanted
+    assert bridged.bridge_environment(prefix.path) == wanted
     assert wanted.items() < prefix.environment().items()
-    installing.install(made, prefix, tmp_path / "lib")
+    installing.install_bridge(made, prefix, tmp_path / "lib")
     assert prefix.environment()["LD_LIBRARY_PATH"] == str(tmp_path / "lib")
 
 
@@ -271,16 +273,16 @@ def test_what_differs_is_replaced_and_the_rest_is_left(
     prefix: Prefix, cache: Cache, compiler: Compiler
 ) -> None:
     made = build(prefix, cache)
-    installing.install(made, prefix, None)
+    installing.install_bridge(made, prefix, None)
     system = prefix.drive / "windows/system32"
     before = {path.name: path.stat().st_ino for path in system.iterdir()}
     (system / "nvcuda.dll").write_text("another")
     (prefix.path / "bridge/warnings.log").write_text("x: old\n")
-    installing.install(made, prefix, None)
+    installing.install_bridge(made, prefix, None)
     after = {path.name: path.stat().st_ino for path in system.iterdir()}
     assert (system / "nvcuda.dll").read_text() == "system32/nvcuda.dll"
     assert {name for name in after if after[name] != before[name]} == {"nvcuda.dll"}
-    assert bridged.warnings(prefix.path) == ()
+    assert bridged.bridge_warnings(prefix.path) == ()
 
 
 def test_what_a_program_has_put_beside_it_is_removed(
@@ -289,18 +291,18 @@ def test_what_a_program_has_put_beside_it_is_removed(
     """Wine takes its own DLLs from where the bridge is before it takes them from where it is."""
     made = build(prefix, cache)
     home = prefix.path / "bridge"
-    installing.install(made, prefix, None)
+    installing.install_bridge(made, prefix, None)
     (home / "x86_64-windows/kernel32.dll").write_text("another")
     (home / "x86_64-unix/ntdll.so").symlink_to("/somewhere/ntdll.so")
     (home / "i386-windows").symlink_to(tmp_path)
     (tmp_path / "kept").touch()
-    installing.install(made, prefix, None)
+    installing.install_bridge(made, prefix, None)
     there = {path.relative_to(home).as_posix() for path in home.rglob("*") if not path.is_dir()}
     wanted = {name for name in FILES_OF_ONE if not name.startswith("system32")}
     assert there == {*wanted, "installed.json"}
     shutil.move(home, tmp_path / "elsewhere")
     home.symlink_to(tmp_path / "elsewhere")
-    installing.install(made, prefix, None)
+    installing.install_bridge(made, prefix, None)
     assert not home.is_symlink()
     assert (tmp_path / "kept").exists()
 
@@ -311,8 +313,8 @@ def test_a_bridge_that_is_not_whole_is_not_installed(
     made = build(prefix, cache)
     (made / "x86_64-unix/nvml.so").write_text("another")
     with pytest.raises(HostError, match="is damaged"):
-        installing.install(made, prefix, None)
-    assert bridged.environment(prefix.path) == {}
+        installing.install_bridge(made, prefix, None)
+    assert bridged.bridge_environment(prefix.path) == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "\0"])
@@ -325,15 +327,15 @@ def test_a_note_that_cannot_be_read_is_an_error(prefix: Prefix, text: str) -> No
 
 
 def test_warnings_are_harmless_and_bounded(prefix: Prefix) -> None:
-    assert bridged.warnings(prefix.path) == ()
+    assert bridged.bridge_warnings(prefix.path) == ()
     log = prefix.path / "bridge/warnings.log"
     log.parent.mkdir()
     log.write_bytes(b"a: one\x1b[31m\xff\n\na: two\na: two\n")
-    first, second = bridged.warnings(prefix.path)
+    first, second = bridged.bridge_warnings(prefix.path)
     assert first == "a: one\ufffd"
     assert second == "a: two"
     log.write_text("".join(f"a: {n} {'x' * 1000}\n" for n in range(10_000)))
-    found = bridged.warnings(prefix.path)
+    found = bridged.bridge_warnings(prefix.path)
     assert 51 <= len(found) <= 52
     assert found[-1].endswith("more")
     assert max(map(len, found)) < 500

@@ -14,8 +14,8 @@ from test_smoke_facts import needs_cc
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.sandbox.bridge import driver
-from pipelines.hosts.sandbox.bridge.driver import Driver, look
-from pipelines.hosts.sandbox.bridge.problems import problems, require
+from pipelines.hosts.sandbox.bridge.driver import Driver, inspect_gpu_driver
+from pipelines.hosts.sandbox.bridge.problems import find_driver_problems, require_usable_driver
 
 GPU = {
     "index": 0,
@@ -47,7 +47,7 @@ def seen(tmp_path: Path, *nodes: str, **changes: Any) -> Driver:
     for name in nodes:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    return look(tmp_path, lambda: WELL | changes)
+    return inspect_gpu_driver(tmp_path, lambda: WELL | changes)
 
 
 def failing(code: int, **changes: Any) -> dict[str, Any]:
@@ -57,9 +57,9 @@ def failing(code: int, **changes: Any) -> dict[str, Any]:
 
 def test_a_driver_that_is_well(tmp_path: Path) -> None:
     found = seen(tmp_path, *NODES)
-    assert problems(found) == problems(found, (0,)) == ()
-    require(found)
-    assert problems(seen(tmp_path / "wsl", *WSL)) == ()
+    assert find_driver_problems(found) == find_driver_problems(found, (0,)) == ()
+    require_usable_driver(found)
+    assert find_driver_problems(seen(tmp_path / "wsl", *WSL)) == ()
     assert str(found) == "driver 580.1, CUDA 13.0"
     assert [path.name for path in found.libraries] == [
         "libcuda.so.580.1",
@@ -116,7 +116,7 @@ def test_each_lack_has_its_cure(  # noqa: PLR0917 - as the table has its columns
 ) -> None:
     found = seen(tmp_path, *nodes, **told)
     with pytest.raises(kind, match=said) as caught:
-        require(found)
+        require_usable_driver(found)
     assert type(caught.value) is kind
     assert hint in caught.value.hint
 
@@ -133,16 +133,16 @@ def test_numbers_that_are_not_there(
     tmp_path: Path, numbers: tuple[int, ...], devices: list[Any], kind: type, said: str
 ) -> None:
     found = seen(tmp_path, *NODES, devices=devices, nvml="not asked: no NVML")
-    assert problems(found) == ()
+    assert find_driver_problems(found) == ()
     with pytest.raises(kind, match=said):
-        require(found, numbers)
+        require_usable_driver(found, numbers)
 
 
 def test_only_the_gpus_that_were_asked_for_are_judged(tmp_path: Path) -> None:
     found = seen(tmp_path, devices=[GPU, GPU | {"number": 1, "compute_mode": 3}])
-    assert problems(found, (0,)) == ()
-    assert [one.id for one in problems(found, (1,))] == ["gpu-compute-mode"]
-    assert [one.id for one in problems(found)] == ["gpu-compute-mode"]
+    assert find_driver_problems(found, (0,)) == ()
+    assert [one.id for one in find_driver_problems(found, (1,))] == ["gpu-compute-mode"]
+    assert [one.id for one in find_driver_problems(found)] == ["gpu-compute-mode"]
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_only_the_gpus_that_were_asked_for_are_judged(tmp_path: Path) -> None:
     [{}, {"skip": 5}, WELL | {"devices": [{"name": "x"}]}, WELL | {"devices": "\x1b[31m"}],
 )
 def test_nonsense_is_no_driver(tmp_path: Path, told: Mapping[str, object]) -> None:
-    found = look(tmp_path, lambda: told)
+    found = inspect_gpu_driver(tmp_path, lambda: told)
     with pytest.raises(HostError, match=r"cannot determine .* invalid output") as caught:
-        require(found)
+        require_usable_driver(found)
     assert "\x1b" not in caught.value.message
 
 
@@ -196,7 +196,7 @@ def test_a_driver_that_ends_the_process_which_asks(
     path = tmp_path / "asks.py"
     path.write_text(script)
     monkeypatch.setattr(driver, "_SCRIPT", path)
-    found = look(tmp_path, driver._query_driver)
+    found = inspect_gpu_driver(tmp_path, driver._query_driver)
     assert said in found.failure
 
 
@@ -204,14 +204,14 @@ def test_a_driver_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "asks.py").write_text("import time; time.sleep(60)")
     monkeypatch.setattr(driver, "_SCRIPT", tmp_path / "asks.py")
     monkeypatch.setattr(driver, "_SECONDS", 0.2)
-    assert "hung for" in look(tmp_path, driver._query_driver).failure
+    assert "hung for" in inspect_gpu_driver(tmp_path, driver._query_driver).failure
 
 
 def test_a_machine_without_a_driver_is_asked_for_real() -> None:
     """On any machine: the answer is complete, and a problem has a hint."""
-    found = look()
+    found = inspect_gpu_driver()
     assert found.library is not None or "no NVIDIA driver" in found.failure
-    assert all(lack.actual and lack.hint for lack in problems(found))
+    assert all(lack.actual and lack.hint for lack in find_driver_problems(found))
 
 
 @pytest.mark.slow
@@ -229,10 +229,10 @@ def test_a_library_made_here_is_asked(
     for name in NODES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    found = look(tmp_path, driver._query_driver)
+    found = inspect_gpu_driver(tmp_path, driver._query_driver)
     assert found.library == (tmp_path / "lib/libcuda.so.1").resolve()
     assert found.directory == tmp_path / "lib"
-    rules = [lack.id for lack in problems(found)]
+    rules = [lack.id for lack in find_driver_problems(found)]
     if rule:
         assert rules == [rule]
         return

@@ -18,26 +18,26 @@ from wheels import wheel_here
 from pipelines.cli import lines
 from pipelines.cli import plan as plan_command
 from pipelines.cli.options import Shared
-from pipelines.cli.program import run as typed
+from pipelines.cli.program import run_command_line as typed
 from pipelines.core.console import console
 from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.core.target import Target
-from pipelines.doctor.run import examine
+from pipelines.doctor.run import run_diagnosis
 from pipelines.hosts.base import GpuWay, OpenOptions, Supply
 from pipelines.hosts.gpus import bridged_numbers, by_bridge
-from pipelines.hosts.live import LiveSession, gpus_of
+from pipelines.hosts.live import LiveSession, visible_gpu_capabilities
 from pipelines.hosts.sandbox import health, image, powershell, wine
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox.bridge import attachment, building, driver
 from pipelines.hosts.sandbox.bridge.driver import Driver
-from pipelines.hosts.sandbox.bridge.problems import problems
+from pipelines.hosts.sandbox.bridge.problems import find_driver_problems
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.hosts.sandbox.inventory import sandboxes
+from pipelines.hosts.sandbox.inventory import list_sandboxes
 from pipelines.hosts.sandbox.state import State
 from pipelines.hosts.sandbox.wine import SEAL, Wine
 from pipelines.plan.config.model import Config, load_config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import compilecache
@@ -58,7 +58,7 @@ def settings(out: Path, **keys: Any) -> Config:
 
 
 def planned(out: Path, **keys: Any) -> BuildPlan:
-    return resolve(settings(out, **keys), Request())
+    return resolve_build_plan(settings(out, **keys), Request())
 
 
 def opened(out: Path, **keys: Any) -> Sandbox:
@@ -79,7 +79,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Driver], None]:
     monkeypatch.setattr(wine, "find_wine", lambda: found_wine)
 
     def put(found: Driver) -> None:
-        monkeypatch.setattr(driver, "look", lambda: found)
+        monkeypatch.setattr(driver, "inspect_gpu_driver", lambda: found)
 
     return put
 
@@ -149,7 +149,7 @@ def test_both_are_of_the_host_that_has_them(
     monkeypatch.chdir(tmp_path)  # this checkout may have a sandbox of its own
     for name in ("s-py3.11", "s-py3.11-gpu", "other-py3.11-gpu", "s-py3.11-gpus"):
         (tmp_path / name / "prefix").mkdir(parents=True)
-    found = {Path(one.name).name: one.host for one in sandboxes({"mine": tmp_path / "s"})}
+    found = {Path(one.name).name: one.host for one in list_sandboxes({"mine": tmp_path / "s"})}
     assert found == {"s-py3.11": "mine", "s-py3.11-gpu": "mine"}
 
 
@@ -217,14 +217,14 @@ def test_the_flag_is_of_the_host_of_the_line(
     path.write_text("hosts: {sandbox: {kind: sandbox}, box: {kind: container}}\n")
     monkeypatch.setenv("WCW_CONFIG", str(path))
     for host in (None, "sandbox"):
-        host_now = lines.settings_of(Shared(gpu=True), host).host("sandbox")
+        host_now = lines.effective_settings(Shared(gpu=True), host).host("sandbox")
         assert isinstance(host_now, SandboxHost)
         assert host_now.gpu == "bridge"
-    plain = lines.settings_of(Shared()).host("sandbox")
+    plain = lines.effective_settings(Shared()).host("sandbox")
     assert isinstance(plain, SandboxHost)
     assert plain.gpu is False
     with pytest.raises(ConfigError, match="--gpu: host 'box'"):
-        lines.settings_of(Shared(gpu=True), "box")
+        lines.effective_settings(Shared(gpu=True), "box")
 
 
 # -- what is missing on this machine: one rule for all commands ------------------------------------
@@ -300,7 +300,7 @@ def test_without_a_bridge_the_driver_is_nobodys_business(
     def touched() -> None:
         raise AssertionError("the driver was asked")
 
-    monkeypatch.setattr(driver, "look", touched)
+    monkeypatch.setattr(driver, "inspect_gpu_driver", touched)
     plan = planned(tmp_path)
     assert plan.refused() == []
     assert plan.host.bridge() is None
@@ -348,7 +348,7 @@ def test_an_old_driver_refuses_and_a_nearly_new_one_does_not(
 def test_others_that_lack_something_are_not_recommended() -> None:
     target = Target(host="s", cuda="99.9")
     lacking = Supply(origin="x", cuda=("13.0",))
-    (lack,) = problems(seen(Path("/nowhere"), **NONE))
+    (lack,) = find_driver_problems(seen(Path("/nowhere"), **NONE))
     others = {"good": Supply(origin="x"), "bad": Supply(origin="x", missing=(lack,))}
     found = host_rules(load_recipe("smoke-attention"), target, lacking, lambda: others)
     assert "--host good" in found[0].hint
@@ -397,7 +397,7 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
 
     monkeypatch.setattr(Cache, "missing", lambda *_: [])
     monkeypatch.setattr(Cache, "fetch_all", lambda *_: None)
-    monkeypatch.setattr(powershell, "found", lambda _: None)
+    monkeypatch.setattr(powershell, "find_powershell", lambda _: None)
     monkeypatch.setattr(image, "make_image", made)
     monkeypatch.setattr(image, "image_key", lambda *_: "today's")
     monkeypatch.setattr(image, "copy_image", copied)
@@ -445,7 +445,7 @@ def test_plan_and_dry_runs_say_what_there_is(
 
 
 def bridge_rows(plan: BuildPlan) -> dict[str, tuple[str, str]]:
-    outcome = examine(plan, None)
+    outcome = run_diagnosis(plan, None)
     return {v.id: (v.level, v.actual) for v in outcome.findings if v.subject == "GPU bridge"}
 
 
@@ -475,7 +475,7 @@ def test_the_doctor_starts_nothing_that_lacks_a_driver(
 ) -> None:
     machine(seen(tmp_path, **NONE))
     plan = planned(tmp_path, gpu="bridge")
-    outcome = examine(plan, LiveSession(plan.host))
+    outcome = run_diagnosis(plan, LiveSession(plan.host))
     assert outcome.facts["host"] == {
         "skipped": "this machine has no NVIDIA driver: there is no libcuda.so.1, "
         "and nothing was started"
@@ -499,7 +499,7 @@ def test_bridges_in_the_cache_are_of_today_or_not(
         assert libraries == GOOD.libraries
         return python
 
-    monkeypatch.setattr(building, "key", key)
+    monkeypatch.setattr(building, "current_bridge_key", key)
     found = [*attachment.cache_entries(cache)]
     assert [(one.what, one.path.name, one.useful) for one in found] == [
         ("GPU bridges", "3.11", True),
@@ -509,7 +509,7 @@ def test_bridges_in_the_cache_are_of_today_or_not(
     def broken(*_: object) -> str:
         raise HostError("no library of a driver")
 
-    monkeypatch.setattr(building, "key", broken)
+    monkeypatch.setattr(building, "current_bridge_key", broken)
     assert not any(one.useful for one in attachment.cache_entries(cache)), (
         "what is no driver has none"
     )
@@ -609,7 +609,7 @@ def test_which_architectures_are_native(tmp_path: Path, machine: Callable[[Drive
         def call(self, _: object) -> list[dict[str, str]]:
             return [{"capability": "8.9"}, {"capability": "9.0"}]
 
-    assert gpus_of(Session()) == ("9.0",)  # type: ignore[arg-type]
+    assert visible_gpu_capabilities(Session()) == ("9.0",)  # type: ignore[arg-type]
 
 
 def test_a_test_without_a_run_says_so(tmp_path: Path, machine: Callable[[Driver], None]) -> None:
@@ -661,8 +661,8 @@ def test_what_is_kept_and_runs_there_is_told_without_a_driver(
     with pytest.raises(SetupError, match="no NVIDIA driver"):
         line().session.connect()
     jobs.show(line())
-    assert jobs.running(line()) == []
-    assert {shelf.entries for shelf in kept.shelves(line(), [])} == {0}
+    assert jobs.running_jobs(line()) == []
+    assert {shelf.entries for shelf in kept.iter_shelves(line(), [])} == {0}
 
 
 def test_a_driver_that_is_there_is_not_spared(

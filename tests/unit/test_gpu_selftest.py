@@ -140,7 +140,7 @@ def test_without_a_driver_the_answer_is_that_there_is_none(monkeypatch: pytest.M
         raise OSError("libcuda.so.1: no such file")
 
     monkeypatch.setattr(probe, "_load_cuda_driver", none)
-    assert probe.ask([PLACE])["failed"] == "OSError: libcuda.so.1: no such file"
+    assert probe.probe_cuda_driver([PLACE])["failed"] == "OSError: libcuda.so.1: no such file"
 
 
 # -- the comparison --------------------------------------------------------------------------------
@@ -176,7 +176,9 @@ def said(answer: object) -> str:
 
 def run(tmp_path: Path, plain: object, bridged: object) -> selftest.PassedTest:
     windows = Windows(tmp_path, bridged)
-    return selftest.run(windows, r"C:\Python311\python.exe", [CARD], lambda _: said(plain))
+    return selftest.run_bridge_selftest(
+        windows, r"C:\Python311\python.exe", [CARD], lambda _: said(plain)
+    )
 
 
 def test_a_bridge_that_tells_the_truth(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_a_bridge_that_tells_the_truth(tmp_path: Path) -> None:
         asked.append(places)
         return said(PLAIN)
 
-    passed = selftest.run(windows, r"C:\Python311\python.exe", [CARD], native)
+    passed = selftest.run_bridge_selftest(windows, r"C:\Python311\python.exe", [CARD], native)
     assert (passed.bridge, passed.gpus) == ("1 libcuda.so.1", 1)
     assert "kernel, callback, occupancy and error on the GPU as without the bridge" in str(passed)
     script = r"C:\windows\temp\driver-probe.py"
@@ -260,7 +262,7 @@ def test_a_driver_that_is_wrong_by_itself(tmp_path: Path, plain: object, expecte
 
 def test_without_a_gpu_nothing_was_tested() -> None:
     nobody = selftest.Answers.model_validate(PLAIN | {"gpus": []})
-    found = next(selftest.differences(nobody, nobody, ()))
+    found = next(selftest.find_answer_differences(nobody, nobody, ()))
     assert found.side is selftest.Side.DRIVER
     assert "not asked about any GPU" in found.what
 
@@ -293,14 +295,14 @@ def bridge(
     runs: list[int] = []
     (tmp_path / "run").mkdir()
     found = Driver(library=Path("/l"), version="580.1", cuda="13.0", gpus=(CARD,))
-    monkeypatch.setattr(driver, "look", lambda: found)
+    monkeypatch.setattr(driver, "inspect_gpu_driver", lambda: found)
     monkeypatch.setattr(attachment, "Prefix", lambda path: path)
 
     def tested(*_: Any) -> selftest.PassedTest:
         runs.append(1)
         return selftest.PassedTest("1 libcuda.so.1", 1, 1.2)
 
-    monkeypatch.setattr(selftest, "run", tested)
+    monkeypatch.setattr(selftest, "run_bridge_selftest", tested)
     return Attachment(tmp_path, (), steps.append), steps, runs
 
 
@@ -319,7 +321,7 @@ def test_it_is_tested_once_a_start(
     made.test("python.exe", 18)
     assert len(runs) == 2, "another start"
     other = Driver(library=Path("/l"), version="581.0", cuda="13.0", gpus=(CARD,))
-    monkeypatch.setattr(driver, "look", lambda: other)
+    monkeypatch.setattr(driver, "inspect_gpu_driver", lambda: other)
     made.test("python.exe", 18)
     assert len(runs) == 3, "another driver"
 
@@ -329,10 +331,10 @@ def test_what_was_not_tested_has_not_passed(
 ) -> None:
     """Another GPU of a service that runs on, and another service with the number of the last."""
     made, _, runs = bridge
-    monkeypatch.setattr(attachment, "published", lambda _: {"pid": 17})
+    monkeypatch.setattr(attachment, "read_live_state", lambda _: {"pid": 17})
     both = CARD, CARD.model_copy(update={"number": 1, "bus": "0000:02:00.0", "uuid": "ff" * 16})
     monkeypatch.setattr(
-        driver, "look", lambda: Driver(library=Path("/l"), version="580.1", gpus=both)
+        driver, "inspect_gpu_driver", lambda: Driver(library=Path("/l"), version="580.1", gpus=both)
     )
     made.numbers = (0,)
     made.test("python.exe", 17)
@@ -353,9 +355,9 @@ def test_a_self_test_is_of_the_start_that_goes_on(
     made, _, _ = bridge
     made.test("python.exe", 17)
     assert made.summary().selftest == "", "no service runs"
-    monkeypatch.setattr(attachment, "published", lambda _: {"pid": 17})
+    monkeypatch.setattr(attachment, "read_live_state", lambda _: {"pid": 17})
     assert made.summary().selftest.startswith("kernel, callback")
-    monkeypatch.setattr(attachment, "published", lambda _: {"pid": 18})
+    monkeypatch.setattr(attachment, "read_live_state", lambda _: {"pid": 18})
     assert made.summary().selftest == ""
     (made.home / "run/bridge.json").write_text("{")
     assert made.summary().selftest == "", "what is damaged says nothing"
@@ -370,7 +372,7 @@ def test_one_that_fails_is_not_remembered(
         runs.append(1)
         raise HostError("it lies")
 
-    monkeypatch.setattr(selftest, "run", fails)
+    monkeypatch.setattr(selftest, "run_bridge_selftest", fails)
     for _ in range(2):
         with pytest.raises(HostError, match="it lies"):
             made.test("python.exe", 17)
@@ -390,7 +392,7 @@ def test_what_is_told_without_a_start(bridge: tuple[Attachment, list[str], list[
     (made.prefix / "bridge/installed.json").touch()
     assert made.summary().built
     base = made.home.with_name("sandbox")
-    lines = [*attachment.notes(base, ())]
+    lines = [*attachment.bridge_plan_notes(base, ())]
     assert lines[0] == (
         "GPU through a bridge: GPU 0: NVIDIA Pretended (8.9, 24 GiB); driver 580.1, CUDA 13.0"
     )
@@ -398,7 +400,9 @@ def test_what_is_told_without_a_start(bridge: tuple[Attachment, list[str], list[
     there = base.parent / "sandbox-py3.11-gpu/prefix/bridge/installed.json"
     there.parent.mkdir(parents=True)
     there.touch()
-    assert [*attachment.notes(base, ())][1:] == ["bridge in sandbox-py3.11-gpu: not tested yet"]
+    assert [*attachment.bridge_plan_notes(base, ())][1:] == [
+        "bridge in sandbox-py3.11-gpu: not tested yet"
+    ]
 
 
 def test_the_probe_needs_nothing_but_a_python() -> None:

@@ -12,13 +12,13 @@ from test_config import refused
 from pipelines.hosts.base import GpuWay, OpenOptions
 from pipelines.hosts.gpus import (
     Gpu,
-    addresses,
     by_class,
     by_vfio,
-    indexes,
+    gpu_option_text,
+    host_gpu_way,
     is_wanted,
-    own,
-    written,
+    requested_gpu_addresses,
+    requested_gpu_indexes,
 )
 from pipelines.plan.config.model import load_config
 from pipelines.toolchain.lock import Cache, load_lock
@@ -46,11 +46,13 @@ def test_what_may_be_given(given: object, read: Any, told: str) -> None:
     found = GPU.validate_python(given)
     assert found == read
     assert type(found) is type(read), "the number 1 is not true, and 0 not false"
-    assert written(found) == told
+    assert gpu_option_text(found) == told
     assert is_wanted(found) == bool(told)
     each = read if isinstance(read, tuple) else (read,)
-    assert indexes(found) == tuple(one for one in each if type(one) is int)
-    assert addresses(found) == tuple(one for one in each if isinstance(one, str) and one != "all")
+    assert requested_gpu_indexes(found) == tuple(one for one in each if type(one) is int)
+    assert requested_gpu_addresses(found) == tuple(
+        one for one in each if isinstance(one, str) and one != "all"
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,13 +104,15 @@ def test_the_key_is_named(tmp_path: Path, host: str, said: str) -> None:
 
 def test_ways() -> None:
     one = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}
-    assert own(1) == GpuWay(way="the host's own", requested="gpu: 1", count=1, visible=(1,))
-    assert own(1).environment == one
-    assert own((2, 0)).environment["CUDA_VISIBLE_DEVICES"] == "2,0"
-    assert own((2, 0)).count == 2
+    assert host_gpu_way(1) == GpuWay(
+        way="the host's own", requested="gpu: 1", count=1, visible=(1,)
+    )
+    assert host_gpu_way(1).environment == one
+    assert host_gpu_way((2, 0)).environment["CUDA_VISIBLE_DEVICES"] == "2,0"
+    assert host_gpu_way((2, 0)).count == 2
     for gpu, asked in ((True, "gpu: true"), ("all", "gpu: all"), (False, ""), (None, "")):
-        assert own(gpu) == GpuWay(way="the host's own", requested=asked)
-        assert own(gpu).environment == {}
+        assert host_gpu_way(gpu) == GpuWay(way="the host's own", requested=asked)
+        assert host_gpu_way(gpu).environment == {}
     assert by_class(0).way == "class device in a process-isolated container"
     assert by_class(0).environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert by_class(False) == by_vfio(False, 0) == GpuWay()

@@ -44,7 +44,7 @@ def net(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(source.file)
         target.write_bytes(DATA)
 
-    monkeypatch.setattr(module, "download", download)
+    monkeypatch.setattr(module, "download_source", download)
     return asked
 
 
@@ -173,7 +173,7 @@ def test_hosts_say_what_they_are_made_of(tmp_path: Path) -> None:
     """So that a wheelhouse has it: these fetch it themselves, before anything is provisioned."""
     opening = OpenOptions("3.11", Cache(load_lock(), tmp_path))
     sandbox = SandboxHost(kind="sandbox").open("s", opening)
-    assert sandbox.tools == image.tools("3.11")
+    assert sandbox.tools == image.image_tool_names("3.11")
     bare = {"kind": "winrm", "endpoint": "https://lab/wsman", "username": "u", "password_env": "P"}
     assert WinRMHost.model_validate(bare).open("lab", opening).tools == ("cpython-3.11",)
     with_python = WinRMHost.model_validate({**bare, "bootstrap": False})

@@ -162,7 +162,7 @@ def test_at_most_twice_and_first_error_is_kept() -> None:
     assert first_error([first, second], None) is first.diagnosis
     assert first_error([], last) is last
     assert first_error([], None) is None
-    kept = tuple(map(reports.healed, (first, second)))
+    kept = tuple(map(reports.healed_result, (first, second)))
     assert (kept[0].what, kept[0].line) == ("4 compile units at a time instead of 8", 1)
     told = BuildResult(job="", directory="", jobs=4, healed=kept).story
     assert len(told) == 2

@@ -44,7 +44,7 @@ def plan(cache: Cache, base: Base = BASE, python: str = "3.11") -> context.Plan:
 # -- the table -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", definitions.images())
+@pytest.mark.parametrize("name", definitions.image_definitions())
 def test_what_an_image_names_is_there(name: str, cache: Cache) -> None:
     image = definitions.image_named(name)
     dockerfile = (ROOT / image.dockerfile).read_text("utf-8")
@@ -69,13 +69,13 @@ def test_the_sandbox_brings_what_its_prefix_is_made_of(cache: Cache) -> None:
     image = definitions.image_named("sandbox")
     for python in ("3.11", "3.13"):
         carried = image.entries(cache.lock, image.carried, image.values(python))
-        assert carried == sorted(sandbox_image.tools(python))
+        assert carried == sorted(sandbox_image.image_tool_names(python))
         assert image.python.format_map(image.values(python)).startswith(r"C:\Python31")
 
 
 def test_the_services_modules_are_all_in_its_image() -> None:
     """Follow their imports, also those within functions."""
-    brought = {path for _, path in context.sources(definitions.image_named("sandbox"))}
+    brought = {path for _, path in context.service_source_files(definitions.image_named("sandbox"))}
     by_name = {architecture.dotted(path): path for path in architecture.modules()}
     start = [f"pipelines.hosts.sandbox.{name}" for name in ("daemon", "image", "execute")]
     wanting, seen = [name for name in start if name in by_name], set[str]()
@@ -95,8 +95,8 @@ def test_the_services_modules_are_all_in_its_image() -> None:
 def test_no_image_has_the_gpu_bridge() -> None:
     """Neither its sources nor what makes it; and what there is of it says that it is not there."""
     folder = PACKAGE / "hosts/sandbox/bridge"
-    for name, image in definitions.images().items():
-        brought = {path for _, path in context.sources(image)}
+    for name, image in definitions.image_definitions().items():
+        brought = {path for _, path in context.service_source_files(image)}
         found = {path.name for path in brought if path.is_relative_to(folder)}
         assert not found, name
     made_of = {path.name for path in folder.iterdir()} - {"__pycache__"}
@@ -189,12 +189,12 @@ def test_a_record_that_says_something_else_is_refused(cache: Cache) -> None:
         names.read_record(record.bytes + b" ", record.sha256, "it")
     data = record.summary
     data["inputs"]["python"] = "3.13"
-    forged = names.canonical(data)
+    forged = names.canonical_json(data)
     with pytest.raises(HostError, match="its inputs give"):
-        names.read_record(forged, names.sha256(forged), "it")
+        names.read_record(forged, names.sha256_of_bytes(forged), "it")
     for broken in (b"", b"[]", b'{"schema": 9}', b"\x1b[31m"):
         with pytest.raises(HostError, match="cannot be read") as caught:
-            names.read_record(broken, names.sha256(broken), "it")
+            names.read_record(broken, names.sha256_of_bytes(broken), "it")
         assert "\x1b" not in caught.value.message
 
 
@@ -343,7 +343,7 @@ def test_a_damaged_wheel_is_fetched_again(
         for name in ("alpha", "gamma"):
             (folder / f"{name}.whl").write_bytes(name.encode())
 
-    monkeypatch.setattr(context, "download", pip)
+    monkeypatch.setattr(context, "download_wheels", pip)
     found = context.Locked(lock, ["alpha", "gamma"], "3.11")
     folder = tmp_path / "wheels"
     first = found.wheels(cache, "3.11", folder)
@@ -356,7 +356,7 @@ def test_a_damaged_wheel_is_fetched_again(
     (folder / "alpha.whl").write_bytes(b"alphX")
     assert found.wheels(cache, "3.11", folder) == first
     assert len(asked) == 2
-    monkeypatch.setattr(context, "download", lambda *_: None)
+    monkeypatch.setattr(context, "download_wheels", lambda *_: None)
     (folder / "alpha.whl").unlink()
     with pytest.raises(LockError, match="pip downloaded 1 wheels"):
         found.wheels(cache, "3.11", folder)
@@ -431,8 +431,8 @@ def test_stages_of_earlier_builds_go_and_those_of_one_that_may_go_on_stay() -> N
         {"Id": name, "Created": 10_000 + age}
         for name, age in (("a", -3601), ("b", -3599), ("c", 0))
     ]
-    assert building.outdated(listed) == ["a"]
-    assert building.outdated([]) == []
+    assert building.superseded_image_ids(listed) == ["a"]
+    assert building.superseded_image_ids([]) == []
 
 
 def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
@@ -449,11 +449,11 @@ def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
     asked: list[str] = []
 
     def read(_: object, image: str, path: str) -> bytes:
-        asked.append(names.place(path, "windows"))
+        asked.append(names.image_file_path(path, "windows"))
         assert image.endswith(".part")
         return found.encode()
 
-    monkeypatch.setattr(building, "read_file", read)
+    monkeypatch.setattr(building, "read_image_file", read)
     made = lookup.ensure(engine, "windows", "3.12", full, Silent())  # type: ignore[arg-type]
     base = cache.lock.images["servercore-ltsc2025"]
     assert engine.pulled == [f"{base.image}@{base.digest}"]
@@ -469,7 +469,7 @@ def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
     assert asked == ["C:/image/found.json"]
     assert b"COPY record.json C:/image/record.json" in seal["Dockerfile"]
     assert json.loads(seal["record.json"]) == made.record
-    assert sealing["labels"][names.HASH] == names.sha256(seal["record.json"])
+    assert sealing["labels"][names.HASH] == names.sha256_of_bytes(seal["record.json"])
     assert engine.api.tags == {made.tag: made.id}  # no scratch name is left
     assert made.python == r"C:\python\3.12\python.exe"
     assert made.record["found"]["trees"]["build-tools"]["bytes"] == 5
@@ -509,7 +509,7 @@ def test_a_base_without_a_digest_is_refused(cache: Cache, text: str) -> None:
 
 
 def test_a_windows_without_a_base_is_named() -> None:
-    refused = bases.refused("windows", definitions.image_named("windows"), "10.0.17763")
+    refused = bases.missing_base_error("windows", definitions.image_named("windows"), "10.0.17763")
     assert "10.0.17763" in refused.message
     assert "--base NAME@sha256:..." in refused.hint
 
@@ -590,11 +590,11 @@ def test_what_an_image_is_read_by_is_swept_up_if_nobody_removes_it() -> None:
     engine: Any = FakeEngine()
     engine.client = type("Client", (), {"containers": Containers()})
     with pytest.raises(KilledError):
-        building.read_file(engine, "sha256:9", names.RECORD)
+        building.read_image_file(engine, "sha256:9", names.RECORD)
     told = {key.removeprefix(LABEL): text for key, text in given.items()}
-    assert (told["project"], told["owner"]) == (owners.project(), owners.me())
+    assert (told["project"], told["owner"]) == (owners.project_id(), owners.process_identity())
     assert "controller is gone" in inventory._unowned_container(
-        told | {"owner": f"{owners.machine()}/1/x"}, {}
+        told | {"owner": f"{owners.machine_id()}/1/x"}, {}
     )
 
 
@@ -628,7 +628,7 @@ def test_an_image_with_the_label_of_another_is_not_taken(
     labels = {key: right, names.HASH: record.sha256, names.GIVEN: "given"}
     about = {"Id": "sha256:9", "Os": "linux", "Config": {"Labels": labels}}
     engine: Any = FakeEngine(s9=about | {"RootFS": {"Layers": [*layers, f"sha256:{'3' * 64}"]}})
-    monkeypatch.setattr(lookup, "ours", lambda _: [{"Id": "sha256:9", "Labels": labels}])
+    monkeypatch.setattr(lookup, "list_own_images", lambda _: [{"Id": "sha256:9", "Labels": labels}])
     assert (lookup._existing(engine, today, by_hand=True) is not None) is taken
 
 
@@ -659,9 +659,9 @@ def test_steps_fit_a_narrow_terminal_and_are_those_that_take_time(tmp_path: Path
 
 
 def test_an_image_that_has_lost_its_name_has_none() -> None:
-    assert names.tag_of({"RepoTags": ["<none>:<none>"]}) == ""
-    assert names.tag_of({"RepoTags": None}) == ""
-    assert names.tag_of({"RepoTags": ["a:1"]}) == "a:1"
+    assert names.listed_image_tag({"RepoTags": ["<none>:<none>"]}) == ""
+    assert names.listed_image_tag({"RepoTags": None}) == ""
+    assert names.listed_image_tag({"RepoTags": ["a:1"]}) == "a:1"
 
 
 @pytest.mark.parametrize("offline", [True, False])

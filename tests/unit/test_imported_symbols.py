@@ -12,14 +12,14 @@ from pes import dll
 
 from pipelines.core.finding import Finding
 from pipelines.wheels.checks import check_wheel
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 LONG = "?" + "a" * 3197  # torch has names of 3,199 characters
 
 
 def judged(room: Path, files: Mapping[str, bytes]) -> Finding:
     path = foreign(room, "pkg", "1.0", "cp311-cp311-win_amd64", files=files)
-    (found,) = (one for one in check_wheel(inspect(path)) if one.id == "imported-names")
+    (found,) = (one for one in check_wheel(inspect_wheel(path)) if one.id == "imported-names")
     return found
 
 
@@ -134,7 +134,7 @@ def test_of_torch_what_was_partly_read_has_not_passed(
     exports = {"torch_cpu.dll": frozenset({"aoti_torch_empty"}), "torch_cuda.dll": None}
     path = foreign(tmp_path, "pkg", "1.0", "py3-none-win_amd64", files={"pkg/a.dll": dll(names)})
     torches = {"2.10": exports, "2.11": None}
-    checks = check_wheel(inspect(path), torches=torches)
+    checks = check_wheel(inspect_wheel(path), torches=torches)
     found, none = (one for one in checks if one.id == "torch-names")
     assert (found.label, found.level) == ("torch symbols 2.10", level)
     assert said in found.actual

@@ -30,12 +30,17 @@ from wheels import checked
 
 from pipelines.core.errors import AuditError, ConfigError, StorageError
 from pipelines.core.files import sha256_of
-from pipelines.publish.index.catalogue import Rebuilt, Smoke, Wheel, WheelName, read_catalogue
+from pipelines.publish.index.catalogue import Rebuilt, Smoke, Wheel, WheelName, parse_catalogue
 from pipelines.publish.index.lock import LOCK
-from pipelines.publish.index.pages import render, views
-from pipelines.publish.index.publishing import Done, Order, entry_of, publish
+from pipelines.publish.index.pages import index_views, render_index_pages
+from pipelines.publish.index.publishing import Done, Order, entry_of, publish_wheels
 from pipelines.publish.index.store import Store
-from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
+from pipelines.publish.index.variants import (
+    label_of,
+    make_variant,
+    variant_properties,
+    variant_version,
+)
 from pipelines.record.run import Run
 from pipelines.record.seal import Sealer
 from pipelines.wheels.checked import CheckedWheel, check_copy
@@ -47,7 +52,7 @@ def quiet(_: Wheel) -> None:
 
 def put(root: Path, *runs: Any, store: Store | None = None, **order: Any) -> Done:
     offers = offers_of(runs, untested=True) if runs else ()
-    return publish(store or Store(str(root)), Order(offers, **order), say=quiet)
+    return publish_wheels(store or Store(str(root)), Order(offers, **order), say=quiet)
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -202,10 +207,10 @@ def test_nothing_is_written_that_cannot_be_read_again(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "index"))
     for dry_run in (False, True):
         with pytest.raises(ConfigError, match=r"rebuilt.* at most 100"):
-            publish(store, Order(rebuilt=verdicts), say=quiet, dry_run=dry_run)
+            publish_wheels(store, Order(rebuilt=verdicts), say=quiet, dry_run=dry_run)
     assert tree(tmp_path / "index") == before
-    publish(store, Order(rebuilt=verdicts[1:]), say=lambda _: None)
-    assert len(read_catalogue((tmp_path / "index/catalogue.json").read_bytes(), "").wheels) == 2
+    publish_wheels(store, Order(rebuilt=verdicts[1:]), say=lambda _: None)
+    assert len(parse_catalogue((tmp_path / "index/catalogue.json").read_bytes(), "").wheels) == 2
 
 
 def test_whoever_died_here_holds_nothing(tmp_path: Path) -> None:
@@ -237,10 +242,10 @@ def test_a_lock_that_was_taken_away_ends_the_publish(
     monkeypatch.setattr(Store, "place", stolen)
     with pytest.raises(StorageError, match=r"changed by another publish"):
         put(root, runs[2])
-    kept = read_catalogue((root / "catalogue.json").read_bytes(), "")
+    kept = parse_catalogue((root / "catalogue.json").read_bytes(), "")
     assert {one.cuda for one in kept.wheels} == {"12.6", "12.8"}
     put(root, runs[2])
-    assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
+    assert len(parse_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
 
 
 def started(root: Path, run: Path) -> subprocess.Popen[bytes]:
@@ -258,11 +263,11 @@ def test_three_processes_at_once(tmp_path: Path) -> None:
     assert set(codes) <= {0, StorageError.exit_code}
     assert 0 in codes
     require_whole(root)
-    kept = read_catalogue((root / "catalogue.json").read_bytes(), "")
+    kept = parse_catalogue((root / "catalogue.json").read_bytes(), "")
     done = {run.facts().target.cuda for run, code in zip(runs, codes, strict=True) if code == 0}
     assert {one.cuda for one in kept.wheels} == done
     put(root, *runs)
-    assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
+    assert len(parse_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
 
 
 @pytest.mark.slow
@@ -281,7 +286,7 @@ def test_a_process_that_is_killed(tmp_path: Path, files: int) -> None:
         require_whole(root)
     put(root, *map(Run, sorted((tmp_path / "out").glob("2*"))))
     require_whole(root)
-    assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
+    assert len(parse_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
     assert not (root / LOCK).exists()
 
 
@@ -396,7 +401,7 @@ def test_a_variant_on_the_stable_abi_requires_no_release_of_torch(tmp_path: Path
     (offer,) = offers_of([finished(tmp_path / "out")], untested=False)
     entry = offer.entry.model_copy(update={"stable": True})
     order = Order([replace(offer, entry=entry)])
-    publish(Store(str(tmp_path / "index")), order, say=quiet)
+    publish_wheels(Store(str(tmp_path / "index")), order, say=quiet)
     (made,) = (tmp_path / "index/files").rglob("*+torch2.8-*.whl.metadata")
     assert re.findall("(?m)^Requires-Dist: (.+)", made.read_text()) == ["einops", "torch"]
 
@@ -444,12 +449,12 @@ def digest(data: bytes) -> str:
     ],
 )
 def test_properties_never_say_too_much(sass: tuple[str, ...], said: list[str]) -> None:
-    assert properties("12.8", sass)["nvidia"]["sm_arch"] == said
+    assert variant_properties("12.8", sass)["nvidia"]["sm_arch"] == said
 
 
 def test_what_no_property_can_tell_is_published_plain(tmp_path: Path) -> None:
-    assert properties("12.8", ("100a", "120a")) == {}
-    assert properties("", ("80",)) == {}
+    assert variant_properties("12.8", ("100a", "120a")) == {}
+    assert variant_properties("", ("80",)) == {}
     done = put(tmp_path / "index", finished(tmp_path / "out", archs="100a", tested_on="B200"))
     assert [one.name.label for one in done.fresh] == [""]
 
@@ -466,9 +471,9 @@ def test_one_label_means_one_thing(tmp_path: Path) -> None:
     assert labels == {"cu128_sm80_90", "cu128_sm80_120"}
     (told_,) = (path for path in tree(tmp_path / "index") if path.endswith("-variants.json"))
     known = json.loads((tmp_path / "index" / told_).read_text())["variants"]
-    assert known == {label: properties("12.8", label[8:].split("_")) for label in labels}
+    assert known == {label: variant_properties("12.8", label[8:].split("_")) for label in labels}
     assert label_of("12.8", ("90", "80")) == "cu128_sm80_90"
-    assert (version_of("1.0.post1+cu128", ""), version_of("1+x", "2.9")) == (
+    assert (variant_version("1.0.post1+cu128", ""), variant_version("1+x", "2.9")) == (
         "1.0.post1",
         "1+torch2.9",
     )
@@ -492,7 +497,7 @@ def test_places_have_the_wheels_of_their_cell(tmp_path: Path) -> None:
         finished(tmp_path / "out", torch="", local="cu128", requires=()),
     ]
     done = put(tmp_path / "index", *runs)
-    found = {place: len(wheels) for place, wheels in views(done.catalogue).items()}
+    found = {place: len(wheels) for place, wheels in index_views(done.catalogue).items()}
     assert found == {
         "simple": 3,
         "plain": 3,
@@ -529,9 +534,9 @@ def test_names_that_are_none(file: str) -> None:
 
 def test_pages_are_a_function_of_the_catalogue(tmp_path: Path) -> None:
     done = put(tmp_path / "index", finished(tmp_path / "out"))
-    kept = read_catalogue(done.catalogue.dump(), "")
+    kept = parse_catalogue(done.catalogue.dump(), "")
     assert kept == done.catalogue
-    assert render(kept) == render(done.catalogue)
+    assert render_index_pages(kept) == render_index_pages(done.catalogue)
 
 
 def test_signed_records_have_no_variant(tmp_path: Path) -> None:
@@ -552,7 +557,9 @@ def test_a_wheel_without_a_name_is_refused(tmp_path: Path) -> None:
 def test_iis_serves_every_file_of_an_index(tmp_path: Path) -> None:
     """It knows no wheels, and refuses a plus sign in a path: 404.3 and 404.11."""
     run = finished(tmp_path / "out")
-    publish(Store(str(tmp_path / "index")), Order(offers_of([run], untested=False)), say=quiet)
+    publish_wheels(
+        Store(str(tmp_path / "index")), Order(offers_of([run], untested=False)), say=quiet
+    )
     config = ElementTree.fromstring((tmp_path / "index/web.config").read_bytes())
     own = {one.get("fileExtension") for one in config.iter("mimeMap")}
     removed = {one.get("fileExtension") for one in config.iter("remove")}
@@ -568,7 +575,7 @@ def older(room: Path) -> bytes:
     path = room / "index/catalogue.json"
     before = path.read_bytes()
     file = next(one["file"] for one in json.loads(before)["wheels"] if not one["made_from"])
-    publish(Store(str(room / "index")), Order(yank=file, because="it crashes"), say=quiet)
+    publish_wheels(Store(str(room / "index")), Order(yank=file, because="it crashes"), say=quiet)
     assert path.read_bytes() != before
     return before
 
@@ -591,7 +598,9 @@ def test_what_somebody_has_changed_in_an_index_is_noticed(
         shutil.rmtree(root)
         theirs = Sealer(Ed25519PrivateKey.generate())
         with monkeypatch.context() as patched:
-            patched.setattr("pipelines.publish.index.publishing.sealer", lambda: theirs)
+            patched.setattr(
+                "pipelines.publish.index.publishing.load_or_create_sealer", lambda: theirs
+            )
             patched.setenv("XDG_CONFIG_HOME", str(tmp_path / "theirs"))
             put(root, finished(tmp_path / "evil", more={"demo_attn/x.py": b"evil = 1\n"}))
             for tracks in ("https://a.example/", "https://b.example/"):

@@ -19,9 +19,9 @@ from indexes import finished, offers_of, served
 
 from pipelines.core.evidence import Evidence
 from pipelines.publish import offers as publish_stage
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.store import Store
-from pipelines.publish.which.choosing import choose
+from pipelines.publish.which.choosing import choose_wheel
 from pipelines.publish.which.listed import fetch_rows
 from pipelines.publish.which.machine import Machine
 
@@ -48,7 +48,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for torch, cuda, archs in cells
         for python in ("3.12", "3.13")
     ]
-    publish(Store(str(room / "index")), Order(offers_of(runs, untested=False)), say=lambda _: None)
+    publish_wheels(
+        Store(str(room / "index")), Order(offers_of(runs, untested=False)), say=lambda _: None
+    )
     with served(room / "index") as address:
         yield address
 
@@ -62,8 +64,8 @@ def test_no_installer_takes_a_wheel_of_a_preview(
     run = finished(tmp_path / "out", local="cu128torch2.8.sandbox", facts=facts)
     room = tmp_path / "room"
     room.mkdir()
-    offers = publish_stage.offers_of([run], room, untested=False, preview=True)
-    publish(Store(str(tmp_path / "index")), Order(offers), say=lambda _: None)
+    offers = publish_stage.collect_offers([run], room, untested=False, preview=True)
+    publish_wheels(Store(str(tmp_path / "index")), Order(offers), say=lambda _: None)
     wanted = f"demo-attn{pinned}"
     with served(tmp_path / "index") as address:
         url = f"{address}/plain/"
@@ -174,7 +176,7 @@ def test_which_names_the_wheel_of_that_variant(
     installed = f"{torch}+cu{cuda.replace('.', '')}"
     driver, gpu = machine
     own = Machine("win_amd64", "3.12", installed, cuda, driver, (gpu,) if gpu else ())
-    found = choose(rows, own, "demo-attn")
+    found = choose_wheel(rows, own, "demo-attn")
     named = found.row.version.partition("+")[2] if found and found.fits else ""
     assert named == MINOR_VERSIONS.get(machine, wheel)
 
@@ -183,7 +185,7 @@ def test_which_looks_at_the_cuda_of_torch(index: str) -> None:
     """As variants do not: uv would take the one of CUDA 13 here."""
     rows, _ = fetch_rows(index)
     own = Machine("win_amd64", "3.12", "2.9.1+cu128", "12.8", "13.0", ("9.0",))
-    found = choose(rows, own, "demo-attn")
+    found = choose_wheel(rows, own, "demo-attn")
     assert found is not None
     assert found.fits
     assert found.row.version.endswith("+cu128torch2.9")
@@ -248,7 +250,7 @@ def test_pip_takes_the_plain_ones(  # noqa: PLR0917 - as the table has its colum
 def test_pip_checks_the_hash_of_the_page(tmp_path: Path, torches: Path) -> None:
     """A wheel that was swapped on the server is not installed."""
     run = finished(tmp_path / "out")
-    publish(
+    publish_wheels(
         Store(str(tmp_path / "index")), Order(offers_of([run], untested=False)), say=lambda _: None
     )
     for path in (tmp_path / "index/files").rglob("*+cu128torch2.8*.whl"):
@@ -272,7 +274,7 @@ def test_pip_takes_what_the_first_page_names(
 ) -> None:
     """Torch as it is there, or none; the wheel whose hash stands in the command, or none."""
     offers = offers_of([finished(tmp_path / "out")], untested=False)
-    publish(Store(str(tmp_path / "index")), Order(offers), say=lambda _: None)
+    publish_wheels(Store(str(tmp_path / "index")), Order(offers), say=lambda _: None)
     page = (tmp_path / "index/index.html").read_text()
     (link,) = re.findall('<th scope="row"><a href="([^"]+)"', page)
     if swapped:
@@ -288,9 +290,9 @@ def test_pip_takes_what_the_first_page_names(
 def test_yanked_wheels_are_passed_over(tmp_path: Path, torches: Path) -> None:
     runs = [finished(tmp_path / "out"), finished(tmp_path / "out", version="2.8.4")]
     store = Store(str(tmp_path / "index"))
-    publish(store, Order(offers_of(runs, untested=False)), say=lambda _: None)
+    publish_wheels(store, Order(offers_of(runs, untested=False)), say=lambda _: None)
     file = "demo_attn-2.8.4+cu128torch2.8-cp312-cp312-win_amd64.whl"
-    publish(store, Order(yank=file, because="wrong numbers on sm_89"), say=lambda _: None)
+    publish_wheels(store, Order(yank=file, because="wrong numbers on sm_89"), say=lambda _: None)
     with served(tmp_path / "index") as address:
         url = f"{address}/cu128/torch2.8/"
         assert pip(tmp_path, url, torches, "demo-attn")[0] == 0

@@ -16,11 +16,11 @@ from indexes import finished, offers_of
 
 from pipelines.core.files import sha256_of
 from pipelines.publish.index.catalogue import Catalogue, Wheel
-from pipelines.publish.index.pages import render
-from pipelines.publish.index.publishing import Order, publish
-from pipelines.publish.index.rows import row_of, rows
+from pipelines.publish.index.pages import render_index_pages
+from pipelines.publish.index.publishing import Order, publish_wheels
+from pipelines.publish.index.rows import plain_wheel_rows, row_of
 from pipelines.publish.index.store import Store
-from pipelines.publish.which.texts import final, version_key
+from pipelines.publish.which.texts import is_final_release, version_key
 
 
 class Tree(HTMLParser):
@@ -45,7 +45,7 @@ class Tree(HTMLParser):
 
 
 def pages(*wheels: Wheel) -> dict[str, bytes]:
-    return render(Catalogue(wheels=wheels))
+    return render_index_pages(Catalogue(wheels=wheels))
 
 
 def people(made: dict[str, bytes]) -> dict[str, bytes]:
@@ -81,7 +81,7 @@ def test_what_a_catalogue_says_stays_text() -> None:
 
 def test_500_wheels_are_less_than_300_kb_and_stand_there_once() -> None:
     catalogue = large(500)
-    page = render(catalogue)["index.html"]
+    page = render_index_pages(catalogue)["index.html"]
     assert len(page) < 300_000
     (script,) = re.findall("<script>(.*?)</script>", page.decode(), re.DOTALL)
     for one in catalogue.wheels:
@@ -120,7 +120,8 @@ def test_the_one_that_is_taken_first_stands_first() -> None:
         wheel(version="2.10.0", tag="cp313-cp313-win_amd64"),
     ]
     found = [
-        (row.project, row.version, row.pythons) for row in rows(Catalogue(wheels=tuple(wheels)))
+        (row.project, row.version, row.pythons)
+        for row in plain_wheel_rows(Catalogue(wheels=tuple(wheels)))
     ]
     local = "+cu128torch2.8"
     assert found == [
@@ -141,8 +142,10 @@ def test_versions_stand_in_the_order_in_which_they_are_taken() -> None:
     """The page's script takes the first that fits, ``which`` compares: both mean one order."""
     wheels = [wheel("many", file=f"many-{one}-py3-none-any.whl") for one in VERSIONS]
     catalogue = Catalogue(wheels=tuple(wheels))
-    ranked = sorted(VERSIONS, key=lambda one: (final(one), version_key(one)), reverse=True)
-    assert [row.version for row in rows(catalogue)] == ranked
+    ranked = sorted(
+        VERSIONS, key=lambda one: (is_final_release(one), version_key(one)), reverse=True
+    )
+    assert [row.version for row in plain_wheel_rows(catalogue)] == ranked
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_every_link_leads_to_a_file_and_a_place_in_it(tmp_path: Path) -> None:
         finished(out, name="other_pkg", torch="2.9", cuda="13.0"),
     ]
     root = tmp_path / "an index"
-    publish(Store(str(root)), Order(offers_of(runs, untested=True)), say=lambda _: None)
+    publish_wheels(Store(str(root)), Order(offers_of(runs, untested=True)), say=lambda _: None)
     trees = {path.relative_to(root): Tree(path.read_bytes()) for path in root.rglob("*.html")}
     followed = set()
     for path, tree in trees.items():

@@ -25,7 +25,7 @@ from pipelines.core.hosttext import redact
 from pipelines.publish.index import releases
 from pipelines.publish.index.catalogue import Wheel
 from pipelines.publish.index.lock import LOCK
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.releases import Release
 from pipelines.publish.index.store import Store
 from pipelines.record.run import Run
@@ -65,12 +65,12 @@ def test_an_object_store_has_the_same_index(s3: str, tmp_path: Path) -> None:
     runs = [finished(tmp_path / "out"), finished(tmp_path / "out", cuda="12.6")]
     store = Store("s3://bucket/wheels")
     for run in runs:
-        publish(store, order(run), say=quiet)
+        publish_wheels(store, order(run), say=quiet)
     assert store.read(LOCK, 10) is None
-    assert not publish(store, order(*runs), say=quiet).pages
+    assert not publish_wheels(store, order(*runs), say=quiet).pages
     local = Store(str(tmp_path / "index"))
     for run in runs:
-        publish(local, order(run), say=quiet)
+        publish_wheels(local, order(run), say=quiet)
     there, here = store.listed("files"), local.listed("files")
     assert {path: size for path, (size, _) in there.items()} == {
         path: size for path, (size, _) in here.items()
@@ -90,7 +90,7 @@ def test_other_bytes_of_the_same_size_in_an_object_store(
 ) -> None:
     """They are found by the next publish, which reads only what the store states otherwise."""
     address = f"s3://bucket/{kind[2:]}"
-    publish(Store(address), order(finished(tmp_path / "out")), say=quiet)
+    publish_wheels(Store(address), order(finished(tmp_path / "out")), say=quiet)
     read: list[str] = []
     real = Store.sha256
 
@@ -99,7 +99,7 @@ def test_other_bytes_of_the_same_size_in_an_object_store(
         return real(store, path)
 
     monkeypatch.setattr(Store, "sha256", noted)
-    publish(Store(address), order(finished(tmp_path / "two", cuda="12.6")), say=quiet)
+    publish_wheels(Store(address), order(finished(tmp_path / "two", cuda="12.6")), say=quiet)
     assert read
     assert not [path for path in read if "cu128" in path]
     fs = fsspec.filesystem("s3", skip_instance_cache=True)
@@ -109,13 +109,16 @@ def test_other_bytes_of_the_same_size_in_an_object_store(
     fs.pipe_file(path, bytes(data))
     before = fs.cat_file(f"{address}/catalogue.json")
     more = order(finished(tmp_path / "three", cuda="13.0"))
-    for how in (partial(publish, say=quiet), partial(publish, say=quiet, dry_run=True)):
+    for how in (
+        partial(publish_wheels, say=quiet),
+        partial(publish_wheels, say=quiet, dry_run=True),
+    ):
         with pytest.raises(ConfigError, match="files of 1 wheels"):
             how(Store(address), more)
     assert fs.cat_file(f"{address}/catalogue.json") == before
     data[len(data) // 2] ^= 1
     fs.pipe_file(path, bytes(data))
-    assert publish(Store(address), more, say=quiet).fresh
+    assert publish_wheels(Store(address), more, say=quiet).fresh
 
 
 @pytest.mark.slow
@@ -192,7 +195,7 @@ def test_an_object_store_that_is_not_there(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 def test_a_bucket_that_is_not_there(s3: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="bucket does not exist"):
-        publish(Store("s3://nothere/x"), order(finished(tmp_path / "out")), say=quiet)
+        publish_wheels(Store("s3://nothere/x"), order(finished(tmp_path / "out")), say=quiet)
 
 
 def test_a_store_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +226,7 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
 def test_wheels_in_a_release_and_pages_that_point_there(hub: GitHub, tmp_path: Path) -> None:
     run = finished(tmp_path / "out")
     words = [str(run.path), "--to", ADDRESS, "--pages", str(tmp_path / "pages")]
-    assert program.run(["publish", *words]) == 0
+    assert program.run_command_line(["publish", *words]) == 0
     (plain,) = (run.path / "wheels").glob("*.whl")
     assert hub.named()[plain.name] == plain.read_bytes()
     assert len(hub.named()) == 4  # plain and variant, each with its metadata
@@ -234,7 +237,7 @@ def test_wheels_in_a_release_and_pages_that_point_there(hub: GitHub, tmp_path: P
         assert client.get_package_metadata(one, verify=True)
         client.download_package(one, tmp_path / "got", verify=True)
     hub.seen.clear()
-    assert program.run(["publish", *words]) == 0
+    assert program.run_command_line(["publish", *words]) == 0
     assert not [what for what in hub.seen if what.startswith(("POST", "DELETE"))]
 
 
@@ -245,14 +248,16 @@ def test_an_asset_is_never_replaced(hub: GitHub, tmp_path: Path, digests: bool) 
     run = finished(tmp_path / "out")
     (plain,) = (run.path / "wheels").glob("*.whl")
     hub.add(plain.name, plain.read_bytes())
-    publish(Store(str(tmp_path / "one")), order(run), release=Release(ADDRESS), say=quiet)
+    publish_wheels(Store(str(tmp_path / "one")), order(run), release=Release(ADDRESS), say=quiet)
     assert len(hub.named()) == 4
     other = next(number for number, one in hub.assets.items() if one["name"] == plain.name)
     hub.data[other] = bytes(len(hub.data[other]))
     if digests:
         hub.assets[other]["digest"] = f"sha256:{'0' * 64}"
     with pytest.raises(StorageError, match="there, but"):
-        publish(Store(str(tmp_path / "two")), order(run), release=Release(ADDRESS), say=quiet)
+        publish_wheels(
+            Store(str(tmp_path / "two")), order(run), release=Release(ADDRESS), say=quiet
+        )
     assert not (tmp_path / "two/catalogue.json").exists()
 
 
@@ -261,10 +266,10 @@ def test_an_upload_that_broke_off_is_begun_anew(hub: GitHub, tmp_path: Path) -> 
     hub.faults = [("POST", 502)]
     store = Store(str(tmp_path / "pages"))
     with pytest.raises(StorageError, match="GitHub responded 502"):
-        publish(store, order(run), release=Release(ADDRESS), say=quiet)
+        publish_wheels(store, order(run), release=Release(ADDRESS), say=quiet)
     assert [one["state"] for one in hub.assets.values()] == ["starter"]
     assert not (tmp_path / "pages/catalogue.json").exists()
-    publish(store, order(run), release=Release(ADDRESS), say=quiet)
+    publish_wheels(store, order(run), release=Release(ADDRESS), say=quiet)
     assert {one["state"] for one in hub.assets.values()} == {"uploaded"}
     assert len(hub.named()) == 4
 
@@ -272,7 +277,7 @@ def test_an_upload_that_broke_off_is_begun_anew(hub: GitHub, tmp_path: Path) -> 
 def test_a_server_that_is_not_well_is_asked_again(hub: GitHub, tmp_path: Path) -> None:
     hub.faults = [("/tags/", 503), ("/tags/", 500), ("GET /repos/owner/wheels/releases/7", 502)]
     run = finished(tmp_path / "out")
-    publish(Store(str(tmp_path / "pages")), order(run), release=Release(ADDRESS), say=quiet)
+    publish_wheels(Store(str(tmp_path / "pages")), order(run), release=Release(ADDRESS), say=quiet)
     assert len(hub.named()) == 4
 
 
@@ -282,7 +287,7 @@ def test_an_asset_that_is_not_what_it_was_breaks_the_index(
     hub: GitHub, tmp_path: Path, how: str, what: str
 ) -> None:
     store = Store(str(tmp_path / "pages"))
-    publish(store, order(finished(tmp_path / "out")), release=Release(ADDRESS), say=quiet)
+    publish_wheels(store, order(finished(tmp_path / "out")), release=Release(ADDRESS), say=quiet)
     name, number = next((a["name"], n) for n, a in hub.assets.items() if a["name"].endswith(what))
     data = bytes(len(hub.data[number]))
     del hub.assets[number]
@@ -290,7 +295,7 @@ def test_an_asset_that_is_not_what_it_was_breaks_the_index(
     if how != "gone":
         hub.add(name, data)
     with pytest.raises(ConfigError, match="files of 1 wheels"):
-        publish(
+        publish_wheels(
             store, order(finished(tmp_path / "x", cuda="12.6")), release=Release(ADDRESS), say=quiet
         )
 
@@ -300,20 +305,20 @@ def test_a_draft_is_filled_and_then_published(hub: GitHub, tmp_path: Path) -> No
     hub.draft = hub.freezes = True
     run = finished(tmp_path / "out")
     store = Store(str(tmp_path / "pages"))
-    publish(store, order(run), release=Release(ADDRESS), say=quiet)
+    publish_wheels(store, order(run), release=Release(ADDRESS), say=quiet)
     assert (hub.draft, len(hub.named())) == (False, 4)
     assert hub.seen.index("PATCH /repos/owner/wheels/releases/7") == len(hub.seen) - 1
     catalogue = json.loads((tmp_path / "pages/catalogue.json").read_text())
     urls = {one["browser_download_url"] for one in hub.assets.values()}
     assert {one["url"] for one in catalogue["wheels"]} < urls
     assert all("/download/v1/" in one for one in urls)
-    assert not publish(store, order(run), release=Release(ADDRESS), say=quiet).fresh
+    assert not publish_wheels(store, order(run), release=Release(ADDRESS), say=quiet).fresh
 
 
 def test_a_draft_without_files_stays_one(hub: GitHub, tmp_path: Path) -> None:
     hub.draft = True
     store = Store(str(tmp_path / "pages"))
-    publish(store, Order(tracks=""), release=Release(ADDRESS), say=quiet)
+    publish_wheels(store, Order(tracks=""), release=Release(ADDRESS), say=quiet)
     assert hub.draft
 
 
@@ -326,7 +331,7 @@ def test_what_takes_no_more_is_refused_before_anything_is_sent(
     for number in range(997 if why == "full" else 0):
         hub.add(f"{number}.txt", b"x")
     words = [str(finished(tmp_path / "out").path), "--to", ADDRESS, "--pages", str(tmp_path / "x")]
-    code = program.run(["publish", *words, *(["--dry-run"] if dry else [])])
+    code = program.run_command_line(["publish", *words, *(["--dry-run"] if dry else [])])
     assert code == ConfigError.exit_code
     assert not [one for one in hub.seen if one.startswith(("POST", "PATCH"))]
     assert not (tmp_path / "x/catalogue.json").exists()
@@ -337,15 +342,15 @@ def test_the_last_room_is_used(hub: GitHub, tmp_path: Path) -> None:
         hub.add(f"{number}.txt", b"x")
     run = finished(tmp_path / "out")
     store = Store(str(tmp_path / "pages"))
-    publish(store, order(run), release=Release(ADDRESS), say=quiet)
+    publish_wheels(store, order(run), release=Release(ADDRESS), say=quiet)
     assert len(hub.assets) == 1000
-    assert not publish(store, order(run), release=Release(ADDRESS), say=quiet).fresh
+    assert not publish_wheels(store, order(run), release=Release(ADDRESS), say=quiet).fresh
 
 
 def test_an_asset_under_another_name_is_none(hub: GitHub, tmp_path: Path) -> None:
     hub.renames = True
     with pytest.raises(StorageError, match=r"its name there is demo_attn-2\.8\.3\.cu128torch2\.8"):
-        publish(
+        publish_wheels(
             Store(str(tmp_path / "pages")),
             order(finished(tmp_path / "out")),
             release=Release(ADDRESS),
@@ -406,7 +411,7 @@ def test_answers_that_are_none(hub: GitHub, monkeypatch: pytest.MonkeyPatch, tol
 
 def test_catalogue_and_pages_tell_the_same(hub: GitHub, tmp_path: Path) -> None:
     store = Store(str(tmp_path / "pages"))
-    publish(store, order(finished(tmp_path / "out")), release=Release(ADDRESS), say=quiet)
+    publish_wheels(store, order(finished(tmp_path / "out")), release=Release(ADDRESS), say=quiet)
     told = json.loads((tmp_path / "pages/catalogue.json").read_text())
     page = json.loads((tmp_path / "pages/plain/demo-attn/index.json").read_text())
     assert page["files"][0]["url"] == told["wheels"][0]["url"]

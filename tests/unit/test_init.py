@@ -17,16 +17,16 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core.errors import ConfigError, StorageError
 from pipelines.plan.config.model import load_config
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.suite import suite_of
 from pipelines.scaffold import writer
-from pipelines.scaffold.choices import api_of, questions
-from pipelines.scaffold.cmake import commands
-from pipelines.scaffold.detect import detect, public_names
-from pipelines.scaffold.writer import compare, write
+from pipelines.scaffold.choices import api_of, relevant_questions
+from pipelines.scaffold.cmake import parse_cmake_commands
+from pipelines.scaffold.detect import detect_project, public_names
+from pipelines.scaffold.writer import compare_with_existing, write_scaffold_files
 from pipelines.toolchain.lock import load_lock
 
 TORCH_SETUP = """
@@ -133,7 +133,7 @@ def everything(root: Path) -> dict[str, bytes]:
 
 
 def test_setup_py_is_read_and_not_run(torch_project: Path) -> None:
-    found = detect(torch_project)
+    found = detect_project(torch_project)
     told = found.facts
     assert (told.name, told.version, told.license) == ("Two.Words", "1.2.3", "MIT")
     assert told.requires_python == ">=3.10,<3.14"
@@ -148,7 +148,7 @@ def test_setup_py_is_read_and_not_run(torch_project: Path) -> None:
 
 
 def test_cmake_is_read_with_its_variables(cmake_project: Path) -> None:
-    found = detect(cmake_project)
+    found = detect_project(cmake_project)
     told = found.facts
     assert (told.name, told.version, told.license) == ("fine", "2.0", "MIT")
     assert told.extensions == ("fine._core",)
@@ -186,7 +186,7 @@ def test_what_pyproject_leaves_to_the_build_may_stand_in_setup_py(key: str, tmp_
         ("zip_safe=False", type(value)(), (doubt,)),
     ):
         texts = {"pyproject.toml": project, "setup.py": RUNS.format(setup)}
-        told = detect(files(tmp_path, texts)).facts
+        told = detect_project(files(tmp_path, texts)).facts
         assert (getattr(told, field), told.doubts) == (says, doubts), setup
         assert told.later == ()  # nothing of it is asked twice
 
@@ -197,7 +197,7 @@ def test_what_setup_py_makes_may_stand_in_pyproject(key: str, tmp_path: Path) ->
     said = list(value) if isinstance(value, tuple) else value
     project = f'[project]\nname = "one"\n{key} = {json.dumps(said)}\n'
     texts = {"pyproject.toml": project, "setup.py": RUNS.format(f"{keyword}=made()")}
-    told = detect(files(tmp_path, texts)).facts
+    told = detect_project(files(tmp_path, texts)).facts
     assert (getattr(told, field), told.doubts) == (value, ())
 
 
@@ -208,12 +208,12 @@ def test_where_setuptools_reads_it_setup_py_does_not_count(key: str, tmp_path: P
     read = f"[tool.setuptools.dynamic]\n{key} = {{file = 'there.txt'}}\n"
     project = f'[project]\nname = "one"\ndynamic = ["{key}"]\n{read}'
     setup = {"setup.py": RUNS.format(f"{keyword}={value!r}")}
-    told = detect(files(tmp_path, {"pyproject.toml": project, **setup})).facts
+    told = detect_project(files(tmp_path, {"pyproject.toml": project, **setup})).facts
     doubts = (f"pyproject.toml: {key} is computed at build time",)
     assert (getattr(told, field), told.doubts) == (type(value)(), doubts)
     # Of a key that is not dynamic such a table says nothing.
     (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "one"\n{read}')
-    assert getattr(detect(tmp_path).facts, field) == value
+    assert getattr(detect_project(tmp_path).facts, field) == value
 
 
 def test_what_a_module_beside_setup_py_leaves_open_is_no_doubt(tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_what_a_module_beside_setup_py_leaves_open_is_no_doubt(tmp_path: Path) -
         "setup.py": "import beside\n" + RUNS.format("version='1.2'"),
         "beside.py": RUNS.format("license=made()"),
     }
-    assert detect(files(tmp_path, texts)).facts.doubts == ()
+    assert detect_project(files(tmp_path, texts)).facts.doubts == ()
 
 
 LATER = '[project]\nname = "one"\ndynamic = ["version"]\n'
@@ -252,13 +252,13 @@ BUILT = "pyproject.toml: version is computed at build time"
 def test_a_version_that_neither_setup_py_nor_cmake_can_tell(
     texts: dict[str, str], version: str, doubts: tuple[str, ...], tmp_path: Path
 ) -> None:
-    told = detect(files(tmp_path, texts)).facts
+    told = detect_project(files(tmp_path, texts)).facts
     assert (told.version, told.doubts) == (version, doubts)
 
 
 def test_commands_of_cmake_without_comments_and_quotes() -> None:
     text = 'a("b c" d) # e()\n#[=[ f( ]] ) ]=]\nG([[h)]] (i) "j\\"k")'
-    assert [*commands(text)] == [("a", ["b c", "d"]), ("g", ["h)", "i", 'j\\"k'])]
+    assert [*parse_cmake_commands(text)] == [("a", ["b c", "d"]), ("g", ["h)", "i", 'j\\"k'])]
 
 
 @pytest.mark.parametrize(
@@ -269,13 +269,13 @@ def test_it_says_where_the_package_can_be_built(
     project: str, here: bool, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
 ) -> None:
     request.getfixturevalue(project)
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     said = capsys.readouterr().out
     assert re.findall(r"^  (yes|no ) ", said, re.M) == ["yes" if here else "no ", "yes", "yes"]
     assert ("needs torch's C++ API" in said) is not here
     assert ("provision build test --host NAME" in said) is not here
     # As plan says of the one target that it shows.
-    assert run(["plan"]) == (0 if here else 2)
+    assert run_command_line(["plan"]) == (0 if here else 2)
     shown = capsys.readouterr().out
     assert len(re.findall(r"^cp\d", shown, re.M)) == 1
     assert "plan --select '*'" in shown
@@ -286,7 +286,7 @@ def test_on_windows_the_host_is_that_machine(
 ) -> None:
     """The sandbox needs Linux."""
     monkeypatch.setattr("pipelines.scaffold.files.sys", SimpleNamespace(platform="win32"))
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     config = load_config()
     assert (config.default.host, config.hosts["here"].kind) == ("here", "local")
     assert [*config.hosts] == ["here"]
@@ -295,13 +295,15 @@ def test_on_windows_the_host_is_that_machine(
 
 def test_a_sandbox_that_nothing_ignores_is_no_part_of_the_sources(torch_project: Path) -> None:
     """Its drives are links out of the tree, which no source may have."""
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     drives = torch_project / ".wcw/sandbox/dosdevices"
     drives.mkdir(parents=True)
     (drives / "c:").symlink_to("/")
     (torch_project / ".wcw/.gitignore").unlink()
-    assert run(["init", "--yes"]) == 0
-    assert run(["build", "--dry-run", "--host", "sandbox"]) == 2, "it needs MSVC, no more"
+    assert run_command_line(["init", "--yes"]) == 0
+    assert run_command_line(["build", "--dry-run", "--host", "sandbox"]) == 2, (
+        "it needs MSVC, no more"
+    )
 
 
 @pytest.mark.parametrize("project", ["torch_project", "cmake_project"])
@@ -309,7 +311,7 @@ def test_what_is_written_is_what_the_pipeline_reads(
     project: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root: Path = request.getfixturevalue(project)
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     settings = load_config()
     recipe = load_recipe(settings.default.recipe)
     assert recipe.smoke
@@ -329,7 +331,7 @@ def test_what_is_written_is_what_the_pipeline_reads(
     (typed,) = re.findall(r"^wcw provision build test (.*) --minutes 290$", "".join(steps), re.M)
     monkeypatch.setenv("WCW_CONFIG", str(root / "runner.yaml"))
     (root / "runner.yaml").write_text(RUNNER, "utf-8")
-    assert run(["plan", *shlex.split(typed)]) == 0
+    assert run_command_line(["plan", *shlex.split(typed)]) == 0
     monkeypatch.delenv("WCW_CONFIG")
     assert not (root / "RAN").exists()
 
@@ -337,7 +339,7 @@ def test_what_is_written_is_what_the_pipeline_reads(
 def test_the_workflow_installs_what_was_named_and_nothing_by_its_name_alone(
     cmake_project: Path, tmp_path: Path
 ) -> None:
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     written = yaml.safe_load(
         (cmake_project / ".github/workflows/windows-wheels.yml").read_text("utf-8")
     )
@@ -364,7 +366,10 @@ def test_the_workflow_installs_what_was_named_and_nothing_by_its_name_alone(
 
 
 def test_recipe_of_a_torch_package(torch_project: Path) -> None:
-    assert run(["init", "--archs", "86;120+PTX", "--torch", "2.10", "--python", "3.13"]) == 0
+    assert (
+        run_command_line(["init", "--archs", "86;120+PTX", "--torch", "2.10", "--python", "3.13"])
+        == 0
+    )
     recipe = load_recipe("two-words")
     assert recipe.torch == "2.10"
     assert recipe.api == "torch"
@@ -392,7 +397,7 @@ def test_one_wheel_for_several_pythons(
     says: str, tag: str | None, first: str, cmake_project: Path
 ) -> None:
     files(cmake_project, {"pyproject.toml": PYPROJECT + says})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     recipe = load_recipe("fine")
     assert recipe.wheel_tag == tag
     assert recipe.pythons[0] == first
@@ -403,7 +408,7 @@ def test_a_limited_api_that_no_python_here_has_is_named(
 ) -> None:
     says = '[tool.scikit-build]\nwheel.py-api = "cp399"\n'
     files(cmake_project, {"pyproject.toml": PYPROJECT + says})
-    assert run(["init", "--yes"]) == 2
+    assert run_command_line(["init", "--yes"]) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "requires-python: >=3.11, limited API: cp399" in told
 
@@ -414,7 +419,7 @@ def test_a_wheel_for_python_2_too_is_doubted(
     """The audit wants one tag alone, after a build of minutes."""
     says = '[tool.scikit-build]\nwheel.py-api = "py2.py3"\n'
     files(cmake_project, {"pyproject.toml": PYPROJECT + says})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     assert "py2.py3, but the audit refuses" in " ".join(capsys.readouterr().out.split())
 
 
@@ -423,7 +428,7 @@ def test_one_wheel_for_several_pythons_by_setup_py(torch_project: Path) -> None:
         "packages=", 'options={"bdist_wheel": {"py_limited_api": "cp312"}},\n    packages='
     )
     files(torch_project, {"setup.py": text})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     assert load_recipe("two-words").wheel_tag == "cp312-abi3"
     assert load_recipe("two-words").pythons == ("3.12", "3.13")
 
@@ -431,10 +436,10 @@ def test_one_wheel_for_several_pythons_by_setup_py(torch_project: Path) -> None:
 def test_a_second_time_nothing_is_to_do(
     cmake_project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     before = everything(cmake_project)
     capsys.readouterr()
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     assert "nothing to do" in capsys.readouterr().out
     assert everything(cmake_project) == before
 
@@ -444,12 +449,12 @@ def test_what_differs_is_told_and_kept(
 ) -> None:
     own = files(cmake_project, {"pipeline.yaml": "default: {host: mine}\n"})
     before = everything(own)
-    assert run(["init", "--yes"]) == 2
+    assert run_command_line(["init", "--yes"]) == 2
     told = capsys.readouterr()
     assert "pipeline.yaml: existing content differs" in told.err
     assert "--force" in told.err
     assert everything(own) == before
-    assert run(["init", "--yes", "--force"]) == 0
+    assert run_command_line(["init", "--yes", "--force"]) == 0
     assert load_config().default.recipe == "fine"
 
 
@@ -490,7 +495,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     root = files(tmp_path / "it", texts)
     monkeypatch.chdir(root)
     before = everything(root)
-    assert run(["init", "--yes"]) == 2
+    assert run_command_line(["init", "--yes"]) == 2
     assert says in capsys.readouterr().err
     assert everything(root) == before
     assert sorted(p.name for p in root.iterdir()) == sorted({n.split("/")[0] for n in texts})
@@ -500,7 +505,7 @@ def test_submodules_that_are_not_needed_are_left_out(
     cmake_project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files(cmake_project, {".gitmodules": '[submodule "a"]\n\tpath = deps/a\n\turl = x\n'})
-    assert run(["init", "--yes", "--without-submodules"]) == 0
+    assert run_command_line(["init", "--yes", "--without-submodules"]) == 0
     assert "deps/a" in load_recipe("fine").exclude
 
 
@@ -509,7 +514,7 @@ def test_what_goes_to_the_network_while_it_is_built_is_told(
 ) -> None:
     text = CMAKE + "FetchContent_Declare(json URL https://example.org/json.tar.xz)\n"
     files(cmake_project, {"CMakeLists.txt": text})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     assert "fetchcontent_declare json: " in capsys.readouterr().out
 
 
@@ -529,7 +534,7 @@ def test_answers_that_cannot_be(
     words: list[str], says: str, cmake_project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = everything(cmake_project)
-    assert run(["init", "--yes", *words]) == 2
+    assert run_command_line(["init", "--yes", *words]) == 2
     assert says in capsys.readouterr().err
     assert everything(cmake_project) == before
 
@@ -541,7 +546,7 @@ def test_texts_of_the_repository_stay_texts(
     evil = 'x: [\\"{{ 7*7 }}\\"] # \\u001b[31m \\n kind: cargo'
     files(cmake_project, {"pyproject.toml": PYPROJECT + f'description = "{evil}"\n'})
     files(cmake_project, {"fine/__init__.py": '__all__ = ["a", "b\\") or exit(", "yes"]\n'})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     recipe = load_recipe("fine")
     assert recipe.kind == "wheel"
     assert recipe.summary.startswith('x: ["{{ 7*7 }}"] #')
@@ -558,10 +563,10 @@ def test_a_directory_or_a_link_in_the_way(
     outside.mkdir()
     (cmake_project / ".github").symlink_to(outside)
     with pytest.raises(ConfigError, match=r"\.github/x: .* a link out"):
-        compare(cmake_project, {".github/x": ""})
+        compare_with_existing(cmake_project, {".github/x": ""})
     (cmake_project / ".github").unlink()
     (cmake_project / "pipeline.yaml").mkdir()
-    assert run(["init", "--yes", "--no-workflow"]) == 2
+    assert run_command_line(["init", "--yes", "--no-workflow"]) == 2
     assert "pipeline.yaml is a directory" in capsys.readouterr().err
     assert not (cmake_project / ".wcw").exists()
     assert not [*outside.iterdir()]
@@ -582,10 +587,10 @@ def test_nothing_is_replaced_before_all_is_written(
     monkeypatch.setattr(os, "fsync", synced)
     wanted = {"a": "1", "b": "2", "new/deep/d": "3", "keep/c": "4"}
     with pytest.raises(StorageError, match="No space left"):
-        write(root, wanted)
+        write_scaffold_files(root, wanted)
     assert everything(root) == before
     monkeypatch.undo()
-    writer.write(root, wanted)
+    writer.write_scaffold_files(root, wanted)
     assert {name: data.decode() for name, data in everything(root).items()} == wanted
 
 
@@ -610,7 +615,7 @@ def wheel(root: Path, texts: dict[str, bytes]) -> SimpleNamespace:
 
 
 def test_the_stub_fails_for_wrong_wheels(cmake_project: Path, tmp_path: Path) -> None:
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     there = stub(cmake_project)["test_the_wheel_has_its_compiled_files"]
     site = tmp_path / "site"
     there(wheel(site, {"fine/__init__.py": b"", "fine/_core.pyd": b"..PyInit__core.."}))
@@ -623,7 +628,7 @@ def test_the_stub_fails_for_a_wheel_without_compiled_files(torch_project: Path) 
     """Whether the sources name the modules or not."""
     setup = TORCH_SETUP.replace('"two_words._C"', 'f"two_words.{os.sep}"')
     files(torch_project, {"setup.py": setup})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     names = stub(torch_project)
     assert names["EXTENSIONS"] == ()
     there = names["test_the_wheel_has_its_compiled_files"]
@@ -636,7 +641,7 @@ def test_the_stub_says_that_it_has_loaded_nothing(torch_project: Path) -> None:
     """Libraries that Python does not import may be loaded later, or never."""
     setup = TORCH_SETUP.replace('"two_words._C"', 'f"two_words.{os.sep}"')
     files(torch_project, {"setup.py": setup, "two_words/__init__.py": ""})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     loaded = stub(torch_project)["test_compiled_files_are_loaded_from_the_wheel"]
     loaded.__globals__["PACKAGES"] = ()
     with pytest.raises(pytest.skip.Exception, match="none of the compiled files is a module"):
@@ -661,7 +666,7 @@ def test_the_stub_fails_for_a_module_that_is_not_the_wheels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A file that is none, or a source in place of the compiled module."""
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     names = stub(cmake_project)
     assert names["PACKAGES"] == ["fine"]
     site = cmake_project / "site"
@@ -683,8 +688,8 @@ def test_libraries_of_operators_need_be_no_modules(
     """torch loads them: that the package has let it is looked at, and of the wheel's own file."""
     text = "import torch\ntorch.ops.load_library(__file__)\n"
     files(torch_project, {"two_words/__init__.py": text})
-    assert detect(torch_project).operators
-    assert run(["init", "--yes"]) == 0
+    assert detect_project(torch_project).operators
+    assert run_command_line(["init", "--yes"]) == 0
     loads = stub(torch_project)["test_compiled_files_are_loaded_from_the_wheel"]
     site = tmp_path / "site"
     installed = wheel(site, {"two_words/__init__.py": b"", "two_words/_C.so": b"no PyInit"})
@@ -710,15 +715,15 @@ def test_in_git_it_is_the_files_that_git_lists(cmake_project: Path) -> None:
     files(cmake_project, {".gitignore": "ignored/\n", "ignored/more.cu": ""})
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
     subprocess.run([*git, "init", "-q"], check=True)
-    assert detect(cmake_project).units == ("k.cu",)
-    assert detect(cmake_project).by == "as git lists them"
+    assert detect_project(cmake_project).units == ("k.cu",)
+    assert detect_project(cmake_project).by == "as git lists them"
 
 
 def test_without_a_terminal_it_says_what_was_taken(
     cmake_project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
-    assert run(["init", "--cuda", "13.0"]) == 0
+    assert run_command_line(["init", "--cuda", "13.0"]) == 0
     told = capsys.readouterr().out
     assert "defaults used (no terminal)" in told
     assert "--python '3.11'" in told
@@ -729,6 +734,6 @@ def test_without_a_terminal_it_says_what_was_taken(
 def test_a_list_of_numbers_gets_no_ptx(variable: str, ptx: bool, tmp_path: Path) -> None:
     """A package that reads its own variable would pass compute_120+PTX on to nvcc."""
     setup = f"import os\nfrom setuptools import setup\nGPUS = os.environ['{variable}']\nsetup()\n"
-    project = detect(files(tmp_path, {"setup.py": setup, "k.cu": ""}))
-    (archs,) = [one for one in questions(project, load_lock()) if one.key == "archs"]
+    project = detect_project(files(tmp_path, {"setup.py": setup, "k.cu": ""}))
+    (archs,) = [one for one in relevant_questions(project, load_lock()) if one.key == "archs"]
     assert archs.default.endswith("+PTX") is ptx

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.recipe.load import load_recipe
-from pipelines.scaffold.detect import detect
+from pipelines.scaffold.detect import detect_project
 from pipelines.scaffold.setuppy import read_setup
-from pipelines.scaffold.writer import write
+from pipelines.scaffold.writer import write_scaffold_files
 
 PROJECT = "[project]\nname='mine'\nversion='1'\n"
 CMAKE_BACKEND = (
@@ -75,7 +75,7 @@ def test_variables_of_cmake_that_double_are_not_followed(root: Path) -> None:
         f'project(mine LANGUAGES CUDA)\nset(a0 "xxxxxxxx")\n{lines}pybind11_add_module(${{a60}})\n'
     )
     written(root, {"pyproject.toml": CMAKE_BACKEND + PROJECT, "CMakeLists.txt": text})
-    found = detect(root).facts
+    found = detect_project(root).facts
     assert found.cuda
     assert "CMakeLists.txt: the name of the module" in " ".join(found.doubts)
 
@@ -101,7 +101,7 @@ def test_files_that_cannot_be_read_are_refused(
         (root / "pyproject.toml").unlink()
     written(root, texts)
     before = everything(root)
-    assert run(["init", "--yes"]) == 2
+    assert run_command_line(["init", "--yes"]) == 2
     assert says in capsys.readouterr().err
     assert everything(root) == before
 
@@ -119,8 +119,8 @@ def test_sources_that_are_named_and_not_there(
         "  Extension(name='mine._c', sources=['k.cu', 'csrc/c.cu', 'csrc/made.cpp', 'x\\0.cu'])])\n"
     )
     written(root, {"setup.py": setup, "csrc/made.cpp.in": ""})
-    assert detect(root).absent == ("csrc/a.cpp", "csrc/b.cu", "csrc/c.cu")
-    assert run(["init", "--yes"]) == 0
+    assert detect_project(root).absent == ("csrc/a.cpp", "csrc/b.cu", "csrc/c.cu")
+    assert run_command_line(["init", "--yes"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "setup.py names missing sources: csrc/a.cpp, csrc/b.cu, csrc/c.cu" in told
 
@@ -133,8 +133,8 @@ def test_names_of_sources_do_nothing_to_the_terminal(
     names = f"['k.cu', 'a\\x1b[2J.cu\\nall is well', '{'y' * 5000}', 'x.cu']"
     setup = f"setup(name='mine', version='1', ext_modules=[Extension('mine._a', {names})])\n"
     written(root, {"setup.py": f"from setuptools import setup, Extension\n{setup}"})
-    assert "y" * 5000 in detect(root).absent  # no file can be called so
-    assert run(["init", "--yes", "--exclude", "q\x1b[2J"]) == 0
+    assert "y" * 5000 in detect_project(root).absent  # no file can be called so
+    assert run_command_line(["init", "--yes", "--exclude", "q\x1b[2J"]) == 0
     told = "".join(capsys.readouterr())
     assert "names missing sources" in told
     assert "--exclude matches nothing" in told
@@ -149,7 +149,7 @@ def test_names_of_sources_do_nothing_to_the_terminal(
             )
         },
     )
-    assert run(["init", "--yes", "--force"]) == 2
+    assert run_command_line(["init", "--yes", "--force"]) == 2
     told = "".join(capsys.readouterr())
     assert "sources above its directory" in told
     assert "\x1b" not in told
@@ -163,15 +163,15 @@ def test_odd_commands_of_cmake(root: Path) -> None:
         "#[" + "=" * 50000 + "\n" + "[=[" * 20000
     )
     written(root, {"pyproject.toml": CMAKE_BACKEND + PROJECT, "CMakeLists.txt": text})
-    assert detect(root).facts.cuda
+    assert detect_project(root).facts.cuda
 
 
 @pytest.mark.skipif(os.name == "nt", reason="names of files are bytes on POSIX alone")
 def test_names_and_texts_that_are_no_utf_8(root: Path) -> None:
     (root / os.fsdecode(b"\xff\xfe.cu")).touch()
     written(root, {"mine/__init__.py": b"# \xe9\ndef go(): ...\n", "a.cpp": b"#include <\xff>\n"})
-    assert run(["init", "--yes"]) == 0
-    assert detect(root).public == {"mine": ("go",)}
+    assert run_command_line(["init", "--yes"]) == 0
+    assert detect_project(root).public == {"mine": ("go",)}
 
 
 def test_a_file_that_must_not_be_read(
@@ -185,11 +185,13 @@ def test_a_file_that_must_not_be_read(
         return real(path, *words, **named)  # type: ignore[call-overload]
 
     monkeypatch.setattr(Path, "open", refused)
-    assert run(["init", "--yes"]) == 2
+    assert run_command_line(["init", "--yes"]) == 2
     told = capsys.readouterr().err
     assert "k.cu cannot be read: Permission denied" in told
     assert "--exclude" in told
-    assert run(["init", "--yes", "--name", "mine", "--exclude", "k.cu"]) == 2  # no CUDA is left
+    assert (
+        run_command_line(["init", "--yes", "--name", "mine", "--exclude", "k.cu"]) == 2
+    )  # no CUDA is left
     assert "has no CUDA" in capsys.readouterr().err
 
 
@@ -198,11 +200,11 @@ def test_a_link_out_of_the_tree_can_be_left_out(
 ) -> None:
     (tmp_path / "secret").write_text("secret")
     (root / "data").symlink_to(tmp_path / "secret")
-    assert run(["init", "--yes"]) == 2
+    assert run_command_line(["init", "--yes"]) == 2
     assert "is a link out of the tree" in (told := capsys.readouterr().err)
     assert "--exclude of init" in " ".join(told.split())
     assert not (root / "pipeline.yaml").exists()
-    assert run(["init", "--yes", "--exclude", "data"]) == 0
+    assert run_command_line(["init", "--yes", "--exclude", "data"]) == 0
     assert "data" in load_recipe("mine").exclude
 
 
@@ -211,7 +213,7 @@ def test_what_is_left_out_is_written_as_it_was_typed(
     glob: str, root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And where it names nothing, that is said: what was meant goes to hosts."""
-    assert run(["init", "--yes", "--exclude", glob]) == 0
+    assert run_command_line(["init", "--yes", "--exclude", glob]) == 0
     assert load_recipe("mine").exclude[-1] == glob
     assert "--exclude matches nothing" in capsys.readouterr().out
 
@@ -219,7 +221,7 @@ def test_what_is_left_out_is_written_as_it_was_typed(
 def test_an_exclude_that_is_empty_is_refused(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["init", "--yes", "--exclude", ""]) == 2
+    assert run_command_line(["init", "--yes", "--exclude", ""]) == 2
     assert "--exclude: its value is empty" in capsys.readouterr().err
     assert not (root / "pipeline.yaml").exists()
 
@@ -228,7 +230,7 @@ def test_an_exclude_that_leaves_something_out_is_not_doubted(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written(root, {"docs/a.md": "", "k2.cu": ""})
-    assert run(["init", "--yes", "--exclude", "docs", "--exclude", "k2.*"]) == 0
+    assert run_command_line(["init", "--yes", "--exclude", "docs", "--exclude", "k2.*"]) == 0
     assert "leaves nothing out" not in capsys.readouterr().out
 
 
@@ -236,7 +238,7 @@ def test_an_exclude_that_leaves_something_out_is_not_doubted(
 def test_many_packages_take_no_time_by_their_square(root: Path) -> None:
     """4,000 of them, which took minutes while each was looked up in a list."""
     written(root, {f"p{number}/q/__init__.py": "" for number in range(4000)})
-    assert len(detect(root).files) == 4002
+    assert len(detect_project(root).files) == 4002
 
 
 # -- what is written ------------------------------------------------------------------------------
@@ -245,21 +247,21 @@ def test_many_packages_take_no_time_by_their_square(root: Path) -> None:
 def test_a_description_may_have_any_character(root: Path) -> None:
     text = "\U0001f680 fast \u00e9 \u2028 kernels\ufeff"
     written(root, {"pyproject.toml": PROJECT + f"description='{text}'\n"})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     assert load_recipe("mine").summary == "\U0001f680 fast \u00e9 kernels\ufeff"
 
 
 def test_half_a_character_is_none(root: Path) -> None:
     (root / "pyproject.toml").unlink()
     written(root, {"setup.py": SETUP.format(", description='a\\ud800b', license='\\udfff'")})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     assert load_recipe("mine").summary == "a?b"
 
 
 def test_names_in_the_tests_are_those_of_the_sources(root: Path) -> None:
     name = "\U00010400x"  # Deseret, outside the plane that \uXXXX reaches
     written(root, {"mine/__init__.py": f"__all__ = ['{name}']\n"})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     tests = (root / ".wcw/smoke/mine/test_mine.py").read_text()
     named = {node.value for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Constant)}
     assert name in named
@@ -267,7 +269,7 @@ def test_names_in_the_tests_are_those_of_the_sources(root: Path) -> None:
 
 def test_nothing_of_the_metadata_reaches_the_workflow(root: Path) -> None:
     """A runner would run it, with what it is allowed."""
-    assert run(["init", "--yes", "--name", "mine"]) == 0
+    assert run_command_line(["init", "--yes", "--name", "mine"]) == 0
     harmless = (root / ".github/workflows/windows-wheels.yml").read_text()
     evil = "${{ secrets.X }}'; touch HACKED; \\u0007\\n  run: x"
     lines = [f'{key} = "{evil}"\n' for key in ("version", "description", "license")]
@@ -280,7 +282,7 @@ def test_nothing_of_the_metadata_reaches_the_workflow(root: Path) -> None:
             "mine/__init__.py": "__all__ = ['${{ x }}']\n",
         },
     )
-    assert run(["init", "--yes", "--name", "mine", "--force"]) == 0
+    assert run_command_line(["init", "--yes", "--name", "mine", "--force"]) == 0
     assert (root / ".github/workflows/windows-wheels.yml").read_text() == harmless
     recipe = yaml.safe_load((root / ".wcw/recipes/mine.yaml").read_text())
     assert {*recipe} >= {"name", "summary", "license"}
@@ -290,7 +292,7 @@ def test_nothing_of_the_metadata_reaches_the_workflow(root: Path) -> None:
 def test_a_long_name_is_cut_for_the_recipe_alone(root: Path) -> None:
     long = "cuda-kernels-for-very-many-things-that-people-do-today"
     written(root, {"pyproject.toml": f"[project]\nname='{long}'\nversion='1'\n"})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     recipe = load_recipe(long[:41])
     assert recipe.distribution == long
 
@@ -300,16 +302,16 @@ def test_only_variables_of_architectures_are_told_them(root: Path) -> None:
     (root / "pyproject.toml").unlink()
     reads = "import os\nos.environ.get('ARCHFLAGS')\nos.environ.get('SEARCH_PATH')\n"
     written(root, {"setup.py": reads + SETUP.format("")})
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     assert load_recipe("mine").environment == {"NVCC_APPEND_FLAGS": "{gencode}"}
     written(root, {"setup.py": reads + "os.environ['MY_CUDA_ARCHS']\n" + SETUP.format("")})
-    assert run(["init", "--yes", "--force"]) == 0
+    assert run_command_line(["init", "--yes", "--force"]) == 0
     assert load_recipe("mine").environment == {"MY_CUDA_ARCHS": "{archs}"}
 
 
 def test_a_submodule_called_as_a_glob_leaves_out_nothing_else(root: Path) -> None:
     written(root, {".gitmodules": '[submodule "a"]\n\tpath = *\n\turl = x\n'})
-    assert run(["init", "--yes", "--without-submodules"]) == 0
+    assert run_command_line(["init", "--yes", "--without-submodules"]) == 0
     assert "[*]" in load_recipe("mine").exclude
 
 
@@ -319,7 +321,7 @@ def test_a_file_where_a_directory_is_needed(
 ) -> None:
     written(root, {name: "mine"})
     before = everything(root)
-    assert run(["init", "--yes"]) == 2
+    assert run_command_line(["init", "--yes"]) == 2
     assert f"{name} is a file" in capsys.readouterr().err
     assert everything(root) == before
 
@@ -331,7 +333,7 @@ def test_a_part_of_a_repository_gets_no_workflow_that_nobody_reads(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     subprocess.run([*GIT, "init", "-q", str(root.parent)], check=True)
-    assert run(["init", "--yes"]) == 0
+    assert run_command_line(["init", "--yes"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "no workflow: GitHub" in told
     assert "repository" in told
@@ -344,7 +346,7 @@ def test_where_it_is_in_a_repository_is_said_whole(root: Path) -> None:
     inner = root / ".hidden" / "mine"
     shutil.copytree(root, inner, ignore=shutil.ignore_patterns(".hidden"))
     subprocess.run([*GIT, "init", "-q", str(root)], check=True)
-    assert (detect(inner).inside, detect(root).inside) == (".hidden/mine", "")
+    assert (detect_project(inner).inside, detect_project(root).inside) == (".hidden/mine", "")
 
 
 def test_a_worktree_of_git_is_a_repository(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,8 +355,8 @@ def test_a_worktree_of_git_is_a_repository(root: Path, monkeypatch: pytest.Monke
     other = root.with_name("other")
     subprocess.run([*GIT, "worktree", "add", "-q", "-b", "other", str(other)], check=True)
     monkeypatch.chdir(other)
-    assert run(["init", "--yes"]) == 0
-    assert detect(other).by == "as git lists them"
+    assert run_command_line(["init", "--yes"]) == 0
+    assert detect_project(other).by == "as git lists them"
     assert (other / ".github/workflows/windows-wheels.yml").exists()
     assert not (root / "pipeline.yaml").exists()
 
@@ -364,7 +366,7 @@ def test_a_worktree_of_git_is_a_repository(root: Path, monkeypatch: pytest.Monke
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pipelines.scaffold.writer import write
+from pipelines.scaffold.writer import write_scaffold_files
 real, left = os.replace, [int(sys.argv[2])]
 def replace(path, target):
     if not left[0]:
@@ -372,7 +374,7 @@ def replace(path, target):
     left[0] -= 1
     return real(path, target)
 os.replace = replace
-write(Path(sys.argv[1]), {"a": "new", "deep/b": "new", "c": "new"})
+write_scaffold_files(Path(sys.argv[1]), {"a": "new", "deep/b": "new", "c": "new"})
 """
 
 
@@ -386,6 +388,6 @@ def test_what_a_killed_init_leaves_is_completed(after: int, tmp_path: Path) -> N
     assert done.returncode == -signal.SIGKILL
     assert (tmp_path / "c").read_text() == "mine"
     wanted = {"a": "new", "deep/b": "new", "c": "new"}
-    write(tmp_path, wanted)
+    write_scaffold_files(tmp_path, wanted)
     there = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert {str(path.relative_to(tmp_path)): path.read_text() for path in there} == wanted

@@ -25,9 +25,9 @@ from indexes import cuda_wheel, finished, offers_of, served
 from pasted import PAGE, TORCH, URL, WANTED, filled, noting_pip
 from test_which_file import SMI
 
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.store import Store
-from pipelines.publish.which.answer import FORMS, pip_installs, typed, uv_installs
+from pipelines.publish.which.answer import FORMS, format_for_shell, pip_installs, uv_installs
 
 DOCS = Path(__file__).parents[2] / "docs"
 OWN = f"cp3{sys.version_info[1]}"
@@ -99,7 +99,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
     room = tmp_path_factory.mktemp("places")
     cells = (("2.8", "12.8"), ("2.9", "13.0"))
     runs = [finished(room / "out", tag=TAG, torch=t, cuda=c, archs="80;90") for t, c in cells]
-    publish(Store(str(room / "ours")), Order(offers_of(runs, untested=False)), say=lambda _: None)
+    publish_wheels(
+        Store(str(room / "ours")), Order(offers_of(runs, untested=False)), say=lambda _: None
+    )
     page = (room / "ours/index.html").read_text()
     (link,) = re.findall('<th scope="row"><a href="([^"]+2Bcu128torch2.8[^"]+)"', page)
     shutil.copytree(room / "ours", room / "swapped")
@@ -290,9 +292,11 @@ def documented(form: str, base: str, project: str, version: str, torch: str) -> 
     """As docs/publish.md has it."""
     if form == VARIANTS:
         start = ["uv", "pip", "install", "--preview-features", "wheel-variants"]
-        return typed([uv_installs(start, f"{base}/simple/", project, torch)], "bash")
+        return format_for_shell([uv_installs(start, f"{base}/simple/", project, torch)], "bash")
     index = ["--extra-index-url", f"{base}/plain/", "--only-binary", project]
-    return typed(pip_installs("python", [*index, f"{project}=={version}"], torch), "bash")
+    return format_for_shell(
+        pip_installs("python", [*index, f"{project}=={version}"], torch), "bash"
+    )
 
 
 @pytest.mark.parametrize(("form", "client", "situation"), [*cases()])

@@ -11,7 +11,7 @@ import yaml
 
 from pipelines.core.errors import LockError
 from pipelines.toolchain import command
-from pipelines.toolchain.generate import differences, generate, lock_text
+from pipelines.toolchain.generate import describe_lock_changes, generate_lock, lock_text
 from pipelines.toolchain.intent import load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, ToolchainLock, load_lock
 
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
 
 def lock_of(wanted: Path, **pins: tuple[str, int]) -> ToolchainLock:
     """The lock that ``wanted`` gives, with these sha256 and sizes (``_`` for ``-``)."""
-    made = yaml.safe_load(lock_text(generate(load_intent(wanted), EMPTY)))
+    made = yaml.safe_load(lock_text(generate_lock(load_intent(wanted), EMPTY)))
     for name, (sha256, size) in pins.items():
         for source in made["tools"][name.replace("_", "-")]["sources"]:
             source |= {"sha256": sha256, "size": size}
@@ -47,13 +47,13 @@ def lock_of(wanted: Path, **pins: tuple[str, int]) -> ToolchainLock:
 
 def test_the_committed_lock_is_what_the_intent_gives() -> None:
     lock = load_lock()
-    made = generate(load_intent(), lock, load_bases())
-    assert not differences(lock, made)
+    made = generate_lock(load_intent(), lock, load_bases())
+    assert not describe_lock_changes(lock, made)
     assert lock_text(made) == LOCK_FILE.read_text("utf-8"), "type: invoke lock"
 
 
 def test_the_intent_alone_has_no_pins() -> None:
-    made = generate(load_intent(), EMPTY)
+    made = generate_lock(load_intent(), EMPTY)
     assert set(made.unpinned) == set(made.tools)
     assert "sha256" not in lock_text(made).partition("\ntools:\n")[2]
 
@@ -185,7 +185,7 @@ def test_other_wrong_files(file: Path, text: str, said: str) -> None:
 )
 def test_what_the_lock_would_not_take(file: Path, tools: Any, said: str) -> None:
     with pytest.raises(LockError, match=rf"toolchain\.yaml: .*{said}") as caught:
-        generate(load_intent(intent(file, tools=tools)), EMPTY)
+        generate_lock(load_intent(intent(file, tools=tools)), EMPTY)
     assert caught.value.hint
 
 
@@ -195,12 +195,12 @@ def test_what_the_lock_would_not_take(file: Path, tools: Any, said: str) -> None
 def test_pins_stay_come_and_go_with_their_files(file: Path) -> None:
     lock = lock_of(intent(file, tools={"a": "1", "b": "1", "c": "1"}), a=ONE, b=TWO)
     assert lock.unpinned == ("c",)
-    made = generate(load_intent(intent(file, tools={"d": "1", "b": "2", "a": "1"})), lock)
+    made = generate_lock(load_intent(intent(file, tools={"d": "1", "b": "2", "a": "1"})), lock)
     assert list(made.tools) == ["a", "b", "d"]
     assert (made.tools["a"].sha256, made.tools["a"].size) == ONE
     assert made.unpinned == ("b", "d")  # another version, and a new one
-    assert differences(lock, made) == "added: d; dropped: c; changed: b"
-    assert differences(made, made) == ""
+    assert describe_lock_changes(lock, made) == "added: d; dropped: c; changed: b"
+    assert describe_lock_changes(made, made) == ""
 
 
 def test_a_pin_is_of_name_version_and_file(file: Path) -> None:
@@ -208,21 +208,21 @@ def test_a_pin_is_of_name_version_and_file(file: Path) -> None:
     lock = lock_of(intent(file, tools={"a": "1"}), a=ONE)
     mirror = [{"url": "https://b.invalid/a-1-py3-none-any.whl"}, *INDEX]
     moved = {"a": [{"version": "1", "sources": mirror}, {"version": "1", "python": ["3.11"]}]}
-    made = generate(load_intent(intent(file, tools=moved)), lock)
+    made = generate_lock(load_intent(intent(file, tools=moved)), lock)
     assert made.unpinned == ()
     assert [source.sha256 for source in made.tools["a"].sources] == [ONE[0]] * 2
     for other in ({"version": "1", "tag": "py2-none-any"}, "2"):
-        assert generate(load_intent(intent(file, tools={"a": other})), lock).unpinned == ("a",)
+        assert generate_lock(load_intent(intent(file, tools={"a": other})), lock).unpinned == ("a",)
     named = {"b": {"version": "1", "sources": [{"pypi": "a==1"}]}}
-    assert generate(load_intent(intent(file, tools=named)), lock).unpinned == ("b",)
+    assert generate_lock(load_intent(intent(file, tools=named)), lock).unpinned == ("b",)
 
 
 def test_a_pin_of_any_source_is_that_of_all(file: Path) -> None:
     both = {"a": {"version": "1", "sources": [{"apt": "a", "file": "a.tar"}, *INDEX]}}
     wanted = load_intent(intent(file, tools=both))
-    one = yaml.safe_load(lock_text(generate(wanted, EMPTY)))
+    one = yaml.safe_load(lock_text(generate_lock(wanted, EMPTY)))
     one["tools"]["a"]["sources"][1] |= {"sha256": ONE[0], "size": ONE[1]}
-    made = generate(wanted, ToolchainLock.model_validate(one))
+    made = generate_lock(wanted, ToolchainLock.model_validate(one))
     assert made.unpinned == ()
     assert [(s.sha256, s.size) for s in made.tools["a"].sources] == [ONE, ONE]
 
@@ -230,12 +230,12 @@ def test_a_pin_of_any_source_is_that_of_all(file: Path) -> None:
 def test_a_sha256_in_the_intent_must_agree(file: Path) -> None:
     lock = lock_of(intent(file, tools={"a": "1"}), a=ONE)
     same = {"a": {"version": "1", "sha256": ONE[0]}, "b": {"version": "1", "sha256": TWO[0]}}
-    made = generate(load_intent(intent(file, tools=same)), lock)
+    made = generate_lock(load_intent(intent(file, tools=same)), lock)
     assert made.tools["a"] == lock.tools["a"]
     assert (made.unpinned, made.tools["b"].sha256) == ((), TWO[0]), "what it states is a pin"
     other = {"a": {"version": "1", "sha256": TWO[0]}}
     with pytest.raises(LockError, match=rf"toolchain\.yaml: a: sha256 is {TWO[0]}.* {ONE[0]}"):
-        generate(load_intent(intent(file, tools=other)), lock)
+        generate_lock(load_intent(intent(file, tools=other)), lock)
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_what_is_new_is_fetched_and_pinned(
     intent(file, tools={"a": "1", "b": "1"})
     data = b"the wheel"
     monkeypatch.setattr(
-        "pipelines.toolchain.obtaining.download",
+        "pipelines.toolchain.obtaining.download_source",
         lambda source, target, step: target.write_bytes(data),
     )
     with pytest.raises(LockError, match="no tool 'c'"):
@@ -322,4 +322,4 @@ def test_two_pins_of_one_file_are_not_mixed() -> None:
     )
     lock = EMPTY.model_copy(update={"tools": {"one": tool, "two": other}})
     with pytest.raises(LockError, match="two pins"):
-        generate({}, lock)
+        generate_lock({}, lock)

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.core.errors import LockError, SmokeError, StorageError
-from pipelines.core.hosttext import MAX_TEXT, clean, clean_line
+from pipelines.core.hosttext import MAX_TEXT, clean_line, clean_xml_text
 from pipelines.reports import junit
-from pipelines.reports.junit import read_pytest, render, write
+from pipelines.reports.junit import read_pytest, render, write_junit_file
 from pipelines.reports.model import Case, Suite
-from pipelines.reports.suites import suites
+from pipelines.reports.suites import junit_suites
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.sources import Source
 
@@ -126,8 +126,8 @@ def test_evidence_is_valid(path: Path, schema: xmlschema.XMLSchema) -> None:
 
 def test_a_run_is_valid(tmp_path: Path, schema: xmlschema.XMLSchema) -> None:
     for sample in (samples.good, samples.failed_build, samples.failed_smoke, samples.killed):
-        schema.validate(render(suites(sample(tmp_path))))
-    schema.validate(render(suites(samples.hostile(tmp_path))))
+        schema.validate(render(junit_suites(sample(tmp_path))))
+    schema.validate(render(junit_suites(samples.hostile(tmp_path))))
 
 
 def test_render_counts_and_texts() -> None:
@@ -167,7 +167,7 @@ def test_round_trip_through_a_file(tmp_path: Path) -> None:
     )
     suite = Suite("name", cases, {"k": "v"}, "2026-01-02T03:04:05", "host")
     path = tmp_path / "new" / "junit.xml"
-    write(path, [suite])
+    write_junit_file(path, [suite])
     assert read_pytest(path.read_bytes()) == suite
     assert [file.name for file in path.parent.iterdir()] == ["junit.xml"]
     assert path.stat().st_mode & 0o444 == 0o444
@@ -184,7 +184,7 @@ def test_an_interrupted_write_leaves_the_old_report(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageError, match="No space left"):
-        write(path, SUITES)
+        write_junit_file(path, SUITES)
     assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("junit.xml", "old")]
 
 
@@ -286,20 +286,20 @@ def test_odd_reports_are_read() -> None:
 
 def test_long_logs_keep_their_end() -> None:
     log = "".join(f"line {number}\n" for number in range(100_000))
-    kept = clean(log, 1000)
+    kept = clean_xml_text(log, 1000)
     assert kept.endswith("line 99998\nline 99999\n")
     assert len(kept.encode()) <= 1000
     first, second = kept.splitlines()[:2]
     assert first.startswith("[only the end of")
     assert second.startswith("line 99")
-    assert clean("short\n") == "short\n"
+    assert clean_xml_text("short\n") == "short\n"
     assert clean_line("a" * 5000, 10) == "aaaaaaa..."
 
 
 def test_escapes_go() -> None:
     text = "\x1b[1;31mE\x1b[0m\x1b]0;title\x07x\x1b]8;;u\x1b\\y\x1b(B\x1b=\x1b[?25h\x1bMz\x1b[9"
-    assert clean(text) == "Exyz9"
-    assert clean("10%\r20%\r\nend\x85") == "10%\n20%\nend\n"
+    assert clean_xml_text(text) == "Exyz9"
+    assert clean_xml_text("10%\r20%\r\nend\x85") == "10%\n20%\nend\n"
 
 
 ANY = st.text(st.characters(exclude_categories=()), max_size=60)
@@ -309,10 +309,10 @@ NASTY = st.lists(st.one_of(ANY, st.sampled_from([*HOSTILE, "\x1b[", "\x1b]", "]]
 @settings(derandomize=True, max_examples=30, deadline=None)
 @given(NASTY.map("".join), st.integers(0, 200))
 def test_any_text_becomes_well_formed(text: str, limit: int) -> None:
-    assert len(clean(text, limit).encode()) <= limit
+    assert len(clean_xml_text(text, limit).encode()) <= limit
     assert len(clean_line(text, limit).encode()) <= limit
-    kept = clean(text)
-    assert clean(kept) == kept
+    kept = clean_xml_text(text)
+    assert clean_xml_text(kept) == kept
     case = Case(text, text, 0.0, "failed", text, text, text, {text: text})
     root = fromstring(render([Suite(text, (case,), {text: text}, text, text)]))
     assert root.findtext("testsuite/testcase/failure", "") == kept

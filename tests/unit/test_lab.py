@@ -23,7 +23,7 @@ from pipelines.record.results import PrebuiltResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.record.seal import Sealer
 from pipelines.reports import lab
-from pipelines.reports.junit import write
+from pipelines.reports.junit import write_junit_file
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case, Suite
 from pipelines.stages import rented
@@ -57,7 +57,7 @@ def run_of(
         "test_script", "test_script", 1.0, outcome, "wrong: a b", DETAIL, properties=printed
     )
     properties = {"driver_version": driver, "gpu_cases": str(cases)}
-    write(run.path / "smoke.xml", [Suite("pytest", (script,), properties)])
+    write_junit_file(run.path / "smoke.xml", [Suite("pytest", (script,), properties)])
     result = SmokeResult(
         wheel=WHEEL,
         sha256=sha256,
@@ -76,7 +76,7 @@ def run_of(
 
 
 def of(run: Run, suite: str = SUITE) -> lab.LabRecord:
-    record = lab.of_run(run, suite)
+    record = lab.lab_record_of_run(run, suite)
     assert record is not None
     return record
 
@@ -89,7 +89,7 @@ def test_a_record_says_what_the_run_says(tmp_path: Path) -> None:
     assert (record.passed, record.evidence) == (True, Evidence.BRIDGED)
     assert record.numbers == {"mm worst error": "1.5e-3", "mm seconds": "2.5"}
     assert (record.worst, record.companions) == ("1.5e-3", ("cupy-cuda13x==13.6.0",))
-    page = lab.keep(record, tmp_path / "lab").read_text()
+    page = lab.store_lab_record(record, tmp_path / "lab").read_text()
     for text in (GPU, "580.1", record.sha256, SUITE, "1.5e-3", "B + GPU", "signed here"):
         assert text in page
     assert lab.read_records(tmp_path / "lab") == ([record], [])
@@ -119,18 +119,18 @@ def test_a_failure_is_given_in_the_suites_own_words(tmp_path: Path) -> None:
     ids=["no GPU", "no failed case", "another driver"],
 )
 def test_what_is_not_a_verdict_is_not_recorded(run: dict[str, Any], tmp_path: Path) -> None:
-    assert lab.of_run(run_of(tmp_path, **run), SUITE) is None
+    assert lab.lab_record_of_run(run_of(tmp_path, **run), SUITE) is None
 
 
 def test_a_pass_without_the_gpu_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SmokeError, match="used no GPU"):
-        lab.of_run(run_of(tmp_path, cases=0), SUITE)
+        lab.lab_record_of_run(run_of(tmp_path, cases=0), SUITE)
 
 
 def test_an_edited_record_is_left_out_and_named(tmp_path: Path) -> None:
     record = of(run_of(tmp_path, outcome="failed"))
     folder = tmp_path / "lab"
-    lab.keep(record, folder)
+    lab.store_lab_record(record, folder)
     path = folder / record.name
     document = json.loads(path.read_text())
     path.write_text(json.dumps(document | {"passed": True}))
@@ -138,7 +138,7 @@ def test_an_edited_record_is_left_out_and_named(tmp_path: Path) -> None:
     found, wrong = lab.read_records(folder)
     assert found == []
     assert len(wrong) == 2
-    page = lab.keep(of(run_of(tmp_path), "ef" * 32), folder).read_text()
+    page = lab.store_lab_record(of(run_of(tmp_path), "ef" * 32), folder).read_text()
     assert page.count("Ignored") == 2
     assert "1 record" in page
 
@@ -164,7 +164,7 @@ def test_what_has_moved(
     tmp_path: Path,
 ) -> None:
     known, now = (of(run_of(tmp_path, **one)) for one in (before, after))
-    found = list(lab.differences(now, [known]))
+    found = list(lab.lab_record_differences(now, [known]))
     assert [one.subject for one in found] == moved
     assert [one.subject for one in found if one.judgement == "worse"] == worse
 
@@ -175,14 +175,14 @@ def test_only_the_same_suite_on_such_a_gpu_is_compared(tmp_path: Path) -> None:
         of(run_of(tmp_path, sum="1"), "ef" * 32),
         of(run_of(tmp_path, gpus=("A100",), sum="1")),
     ]
-    assert list(lab.differences(now, others)) == []
+    assert list(lab.lab_record_differences(now, others)) == []
     # Of another wheel and driver, but the same project: that is what one wants to know.
     known = of(run_of(tmp_path, sum="1", sha256="12" * 32))
     strange = signed_by_another(
         known.model_copy(update={"created": "9999", "numbers": now.numbers})
     )
     others.append(strange)
-    assert [one.subject for one in lab.differences(now, [*others, known])] == ["sum"]
+    assert [one.subject for one in lab.lab_record_differences(now, [*others, known])] == ["sum"]
 
 
 def signed_by_another(record: lab.LabRecord) -> lab.LabRecord:
@@ -195,9 +195,9 @@ def test_whoever_signs_is_named_and_numbers_are_numbers(tmp_path: Path) -> None:
     record, folder = of(run_of(tmp_path, sum="1")), tmp_path / "lab"
     strange = signed_by_another(record.model_copy(update={"gpu": "A100"}))
     wrong = signed_by_another(record.model_copy(update={"gpu": "B200", "numbers": {"error": "x"}}))
-    lab.keep(strange, folder)
+    lab.store_lab_record(strange, folder)
     (folder / wrong.name).write_text(wrong.model_dump_json())
-    page = lab.keep(record, folder).read_text()
+    page = lab.store_lab_record(record, folder).read_text()
     assert f"signed by {strange.sealer[:16]}" in page
     assert page.count("Ignored") == 1
     found, _ = lab.read_records(folder)

@@ -12,7 +12,7 @@ from pipelines.core.errors import HostError, SetupError
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.sandbox import libcxx, toolset
 from pipelines.hosts.sandbox.config import SandboxHost
-from pipelines.hosts.sandbox.making import FILES, seal, sealed
+from pipelines.hosts.sandbox.making import FILES, read_verified_seal, seal_directory
 from pipelines.hosts.sandbox.wine import Prefix, Wine
 from pipelines.toolchain.lock import load_lock
 
@@ -25,7 +25,7 @@ def made_in(folder: Path) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"text of {name}")
-    seal(folder)
+    seal_directory(folder)
     return folder
 
 
@@ -56,7 +56,7 @@ def no_list(folder: Path) -> None:
 def nothing(folder: Path) -> None:
     for path in [path for path in folder.rglob("*") if path.is_file()]:
         path.unlink()
-    seal(folder)
+    seal_directory(folder)
 
 
 LIES = [other_text, no_header, one_more, no_list, nothing]
@@ -67,11 +67,11 @@ def test_what_is_not_whole_is_not_used(
     lie: Callable[[Path], None], tmp_path: Path, prefix: Prefix
 ) -> None:
     made = made_in(tmp_path / "made")
-    assert sealed(made)
+    assert read_verified_seal(made)
     lie(made)
-    assert sealed(made) is None
+    assert read_verified_seal(made) is None
     with pytest.raises(HostError, match="damaged"):
-        libcxx.install(made, prefix)
+        libcxx.install_libcxx(made, prefix)
     assert not (prefix.drive / toolset.LIBCXX).exists()
 
 
@@ -81,19 +81,19 @@ def test_what_was_changed_in_a_windows_is_replaced(
 ) -> None:
     made = made_in(tmp_path / "made")
     place = prefix.drive / toolset.LIBCXX
-    libcxx.install(made, prefix)
-    assert sealed(place) == sealed(made)
+    libcxx.install_libcxx(made, prefix)
+    assert read_verified_seal(place) == read_verified_seal(made)
     lie(place)
-    libcxx.install(made, prefix)
-    assert sealed(place) == sealed(made)
+    libcxx.install_libcxx(made, prefix)
+    assert read_verified_seal(place) == read_verified_seal(made)
     assert not (place / "include/windows.h").exists()
 
 
 def test_what_is_there_is_not_copied_again(tmp_path: Path, prefix: Prefix) -> None:
     made = made_in(tmp_path / "made")
-    libcxx.install(made, prefix)
+    libcxx.install_libcxx(made, prefix)
     before = (prefix.drive / toolset.LIBCXX).stat().st_ino
-    libcxx.install(made, prefix)
+    libcxx.install_libcxx(made, prefix)
     assert (prefix.drive / toolset.LIBCXX).stat().st_ino == before
 
 

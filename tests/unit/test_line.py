@@ -148,7 +148,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
                 "compile_cache": {"kind": "off"},
             }
         )
-    plan = buildplan.resolve(settings, Request(axes={"host": "desk"}))
+    plan = buildplan.resolve_build_plan(settings, Request(axes={"host": "desk"}))
     line = Line(replace(plan, recipe=recipe_of(room / "tree")), LiveSession(plan.host))
     run_provision(line)
     path = run_build(line)

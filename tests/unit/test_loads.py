@@ -18,8 +18,8 @@ from loopback import listening
 from pes import dll
 
 from pipelines.audit import lookup
-from pipelines.audit.loads import OTHERS, OWN, Loads, judge
-from pipelines.audit.lookup import of_cuda, of_msvc_runtime, of_torch
+from pipelines.audit.loads import OTHERS, OWN, Loads, look_up_imports
+from pipelines.audit.lookup import cuda_exports, msvc_runtime_exports, torch_exports
 from pipelines.audit.ranges import NoRangesError, RangedFile, open_ranged
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.files import sha256_of
@@ -30,7 +30,7 @@ from pipelines.wheels.exports.cache import CacheEntry, entry_path
 from pipelines.wheels.exports.reader import read_archive
 from pipelines.wheels.exports.table import ExportTable
 from pipelines.wheels.libraries import is_torch_dll
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 MANGLED = "?toScalarType@TypeMeta@caffe2@@QEAA?AW4ScalarType@c10@@XZ"
 CPU = {"c10": ["a", MANGLED], "torch_cpu": ["b"]}
@@ -59,13 +59,13 @@ def judged(
 ) -> dict[str, Loads]:
     files = {"pkg/_C.pyd": dll(imports, late=late), **(files or {})}
     path = foreign(room, "pkg", "1.0", "cp311-cp311-win_amd64", files=files)
-    return {one.against: one for one in judge(inspect(path).binaries, tables)}
+    return {one.against: one for one in look_up_imports(inspect_wheel(path).binaries, tables)}
 
 
 def test_which_torch_a_wheel_loads_with(tmp_path: Path) -> None:
     cache = cache_at(tmp_path)
-    old = of_torch(str(torch(tmp_path, {"c10": ["a", MANGLED]}, "2.7.0")), cache)
-    new = of_torch(str(torch(tmp_path, {"c10": ["a"]}, "2.8.0")), cache)
+    old = torch_exports(str(torch(tmp_path, {"c10": ["a", MANGLED]}, "2.7.0")), cache)
+    new = torch_exports(str(torch(tmp_path, {"c10": ["a"]}, "2.8.0")), cache)
     assert [old.against, new.against] == ["torch 2.7.0 (cp311)", "torch 2.8.0 (cp311)"]
     imports = {"c10.dll": ["a", MANGLED], "KERNEL32.dll": ["Sleep"]}
     tables = pickle.loads(pickle.dumps((old, new)))  # noqa: S301  as to another process
@@ -83,12 +83,12 @@ def test_which_torch_a_wheel_loads_with(tmp_path: Path) -> None:
 def test_what_a_build_without_cuda_has_not_is_not_checked(tmp_path: Path) -> None:
     imports = {"c10.dll": ["a"], "c10_cuda.dll": ["x"], "torch_gone.dll": ["y"]}
     cache = cache_at(tmp_path)
-    cpu = of_torch(str(torch(tmp_path)), cache)
+    cpu = torch_exports(str(torch(tmp_path)), cache)
     found = judged(tmp_path, [cpu], imports)[cpu.against]
     assert [one.library for one in found.missing] == ["torch_gone.dll"]
     assert found.unknown == ("c10_cuda.dll: not in torch 2.8.0 (cp311), a build without CUDA",)
     cuda = {**CPU, "torch_cuda": ["z"], "c10_cuda": ["w"]}
-    whole = of_torch(str(torch(tmp_path, cuda, "2.8.0+cu128")), cache)
+    whole = torch_exports(str(torch(tmp_path, cuda, "2.8.0+cu128")), cache)
     found = judged(tmp_path, [whole], imports)[whole.against]
     assert whole.against == "torch 2.8.0+cu128 (cp311)"
     assert [one.symbol for one in found.missing] == ["x", "y"]
@@ -96,7 +96,7 @@ def test_what_a_build_without_cuda_has_not_is_not_checked(tmp_path: Path) -> Non
 
 
 def test_nothing_looked_up_is_not_ok(tmp_path: Path) -> None:
-    cpu = of_torch(str(torch(tmp_path)), cache_at(tmp_path))
+    cpu = torch_exports(str(torch(tmp_path)), cache_at(tmp_path))
     found = judged(tmp_path, [cpu], {"torch_cuda.dll": ["x"]})
     assert found[cpu.against].verdict == "unknown"
     assert cpu.against not in judged(tmp_path, [cpu], {"KERNEL32.dll": ["Sleep"]})
@@ -106,14 +106,14 @@ def test_nothing_looked_up_is_not_ok(tmp_path: Path) -> None:
 
 
 def test_what_is_called_late_is_told_so(tmp_path: Path) -> None:
-    cpu = of_torch(str(torch(tmp_path)), cache_at(tmp_path))
+    cpu = torch_exports(str(torch(tmp_path)), cache_at(tmp_path))
     found = judged(tmp_path, [cpu], {"c10.dll": ["a"]}, late={"torch_cpu.dll": ["b", "#9"]})
     (lack,) = found[cpu.against].missing
     assert (lack.symbol, lack.delayed, found[cpu.against].checked) == ("#9", True, 3)
 
 
 def test_a_wheels_own_dlls_come_first(tmp_path: Path) -> None:
-    cpu = of_torch(str(torch(tmp_path)), cache_at(tmp_path))
+    cpu = torch_exports(str(torch(tmp_path)), cache_at(tmp_path))
     own = {"pkg/mine.dll": dll({}, ["mine"])}
     found = judged(tmp_path, [cpu], {"mine.dll": ["a"]}, files=own)
     assert [one.symbol for one in found[OWN].missing] == ["a"]
@@ -135,14 +135,16 @@ def test_a_directory_is_read_as_it_is_now(tmp_path: Path) -> None:
     (lib / "c10.dll").write_bytes(dll({}, ["a"]))
     (lib / "torch_cuda.dll").write_bytes(dll({}, ["b"]))
     for folder in (tmp_path / "site", lib.parent, lib):
-        table = of_torch(str(folder), cache)
+        table = torch_exports(str(folder), cache)
         assert table.against.startswith("torch 2.9.1+cu130 in ")
         assert table.look({"c10.dll"})[0] == {"c10.dll": frozenset({"a", "#1"})}
     (lib / "c10.dll").write_bytes(dll({}, ["c"]))
-    assert of_torch(str(lib), cache).look({"c10.dll"})[0] == {"c10.dll": frozenset({"c", "#1"})}
+    assert torch_exports(str(lib), cache).look({"c10.dll"})[0] == {
+        "c10.dll": frozenset({"c", "#1"})
+    }
     assert table.look({"c10.dll"})[0] == {"c10.dll": frozenset({"a", "#1"})}
     (lib / "c10.dll").write_bytes(b"MZ")
-    exports, why = of_torch(str(lib), cache).look({"c10.dll"})
+    exports, why = torch_exports(str(lib), cache).look({"c10.dll"})
     assert exports == {"c10.dll": None}
     assert "not readable" in why["c10.dll"]
 
@@ -158,7 +160,7 @@ def test_a_dll_that_may_not_be_what_is_loaded_is_not_read(
     tmp_path: Path, files: dict[str, bytes]
 ) -> None:
     path = foreign(tmp_path, "torch", "2.8.0", "cp311-cp311-win_amd64", files=files)
-    table = of_torch(str(path), cache_at(tmp_path))
+    table = torch_exports(str(path), cache_at(tmp_path))
     assert judged(tmp_path, [table], {"c10.dll": ["a"]})[table.against].verdict == "unknown"
 
 
@@ -166,14 +168,14 @@ def test_a_dll_that_may_not_be_what_is_loaded_is_not_read(
 def test_what_names_no_torch(tmp_path: Path, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="--torch"):
-        of_torch(asked, cache_at(tmp_path))
+        torch_exports(asked, cache_at(tmp_path))
 
 
 def test_another_package_is_no_torch(tmp_path: Path) -> None:
     files = {"torch/lib/c10.dll": dll({}, ["a"])}
     path = foreign(tmp_path, "torchvision", "2.8.0", "cp311-cp311-win_amd64", files=files)
     with pytest.raises(ConfigError, match="torchvision"):
-        of_torch(str(path), cache_at(tmp_path))
+        torch_exports(str(path), cache_at(tmp_path))
 
 
 def test_what_was_fetched_in_parts_gives_way_to_the_wheel_itself(tmp_path: Path) -> None:
@@ -181,7 +183,7 @@ def test_what_was_fetched_in_parts_gives_way_to_the_wheel_itself(tmp_path: Path)
     false = torch(tmp_path / "false", {"c10": ["else"]})
     with zipfile.ZipFile(false) as archive:  # what a server has sent as parts of the other
         read_archive(archive, real.name, sha256_of(real), is_torch_dll, cache.root, whole=False)
-    table = of_torch(str(real), cache)
+    table = torch_exports(str(real), cache)
     assert table.look({"c10.dll"})[0] == {"c10.dll": frozenset({"a", MANGLED, "#1", "#2"})}
     assert CacheEntry(table.path).head.whole
 
@@ -233,7 +235,7 @@ def of_linux(path: Path) -> Path:
 def test_a_wheel_that_lies(tmp_path: Path, lie: Callable[[Path], Path], said: str) -> None:
     path = lie(torch(tmp_path))
     with pytest.raises(LockError, match=said):
-        of_torch(str(path), cache_at(tmp_path))
+        torch_exports(str(path), cache_at(tmp_path))
     assert not [*(tmp_path / "cache").rglob("*.exports")]
 
 
@@ -241,7 +243,7 @@ def test_a_member_without_a_name_is_no_dll(tmp_path: Path) -> None:
     wheel = torch(tmp_path)
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("./", b"")
-    assert of_torch(str(wheel), cache_at(tmp_path)).look({"c10.dll"})[0]["c10.dll"]
+    assert torch_exports(str(wheel), cache_at(tmp_path)).look({"c10.dll"})[0]["c10.dll"]
 
 
 def test_files_are_not_left_out_of_a_torch_that_has_too_many(
@@ -249,34 +251,34 @@ def test_files_are_not_left_out_of_a_torch_that_has_too_many(
 ) -> None:
     monkeypatch.setattr(reader, "_FILES", 3)
     with pytest.raises(LockError, match="more than 3 files"):
-        of_torch(str(torch(tmp_path)), cache_at(tmp_path))
+        torch_exports(str(torch(tmp_path)), cache_at(tmp_path))
 
 
 def test_a_damaged_file_of_the_cache_is_made_anew(tmp_path: Path) -> None:
     cache, wheel = cache_at(tmp_path), torch(tmp_path)
-    table = of_torch(str(wheel), cache)
+    table = torch_exports(str(wheel), cache)
     good = table.path.read_bytes()
     for at in (3, 70, len(good) - 5):
         table.path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
         found = judged(tmp_path, [table], {"c10.dll": ["a"]})[table.against]
         assert (found.verdict, found.checked) == ("unknown", 0)
         assert "is damaged" in found.unknown[0]
-        assert of_torch(str(wheel), cache) == table
+        assert torch_exports(str(wheel), cache) == table
         assert table.path.read_bytes() == good
     table.path.write_bytes(good[:50])
     with pytest.raises(LockError, match="is damaged"):
         CacheEntry(table.path)
-    assert of_torch(str(wheel), cache).look({"c10.dll"})[0]["c10.dll"]
+    assert torch_exports(str(wheel), cache).look({"c10.dll"})[0]["c10.dll"]
 
 
 def test_the_file_of_another_torch_in_its_place(tmp_path: Path) -> None:
     cache, wheel = cache_at(tmp_path), torch(tmp_path)
-    other = of_torch(str(torch(tmp_path, {"c10": ["else"]}, "2.9.0")), cache)
-    table = of_torch(str(wheel), cache)
+    other = torch_exports(str(torch(tmp_path, {"c10": ["else"]}, "2.9.0")), cache)
+    table = torch_exports(str(wheel), cache)
     shutil.copyfile(other.path, table.path)
     with pytest.raises(LockError, match=f"sha256 {other.sha256}"):
         table.look({"c10.dll"})
-    assert of_torch(str(wheel), cache).look({"c10.dll"})[0] == {
+    assert torch_exports(str(wheel), cache).look({"c10.dll"})[0] == {
         "c10.dll": frozenset({"a", MANGLED, "#1", "#2"})
     }
 
@@ -356,7 +358,7 @@ def test_a_server_that_lies(
     with server(tmp_path, lie) as url:
         listed(monkeypatch, [wheel], url)
         with pytest.raises(LockError, match=said):
-            of_torch("2.8.0", cache_at(tmp_path))
+            torch_exports("2.8.0", cache_at(tmp_path))
     assert not [*(tmp_path / "cache").rglob("*.exports")]
 
 
@@ -372,7 +374,7 @@ def listed(monkeypatch: pytest.MonkeyPatch, wheels: Sequence[Path], url: str) ->
     def opened(client: requests.Session, place: str) -> object:
         return open_ranged(client, place.replace("https://files.example", url))
 
-    monkeypatch.setattr(lookup, "offers_of", offers)
+    monkeypatch.setattr(lookup, "list_wheel_offers", offers)
     monkeypatch.setattr(lookup, "open_ranged", opened)
     return asked
 
@@ -386,27 +388,27 @@ def test_a_release_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     cache = cache_at(tmp_path)
     with server(tmp_path) as url:
         asked = listed(monkeypatch, wheels, url)
-        newest = of_torch("2.8.0", cache)
+        newest = torch_exports("2.8.0", cache)
         assert newest.against == "torch 2.8.0 (cp313)"
         assert newest.look({"c10.dll"})[0] == {"c10.dll": frozenset({"of_cp313-cp313", "#1"})}
-        assert of_torch("2.8", cache) == newest
+        assert torch_exports("2.8", cache) == newest
         assert newest.stated
         assert asked == ["torch"]
         monkeypatch.setenv("UV_DEFAULT_INDEX", "https://other.example/simple/")
-        assert of_torch("2.8", cache) == newest
+        assert torch_exports("2.8", cache) == newest
         assert asked == ["torch", "torch"], "another index may mean another one by that name"
-        assert of_torch("2.8.0", cache, python="3.10").against == "torch 2.8.0 (cp310)"
-        assert of_torch("2.8.0", cache, python="3.14t").against == "torch 2.8.0 (cp314t)"
+        assert torch_exports("2.8.0", cache, python="3.10").against == "torch 2.8.0 (cp310)"
+        assert torch_exports("2.8.0", cache, python="3.14t").against == "torch 2.8.0 (cp314t)"
         with pytest.raises(LockError, match=r"for Python 3\.13t"):
-            of_torch("2.8.0", cache, python="3.13t")
+            torch_exports("2.8.0", cache, python="3.13t")
         with pytest.raises(LockError, match=r"no wheel for Windows for Python 3\.11"):
-            of_torch("2.8.0", cache, python="3.11")
+            torch_exports("2.8.0", cache, python="3.11")
         with pytest.raises(LockError, match="no wheel for Windows"):
-            of_torch("2.8.1", cache)
+            torch_exports("2.8.1", cache)
     offline = Cache(load_lock(), cache.root, offline=True)
-    assert of_torch("2.8.0", offline, python="3.13") == newest
+    assert torch_exports("2.8.0", offline, python="3.13") == newest
     with pytest.raises(LockError, match="--offline"):
-        of_torch("2.9.0", offline)
+        torch_exports("2.9.0", offline)
 
 
 @pytest.mark.parametrize(
@@ -422,20 +424,20 @@ def test_an_index_that_calls_a_wheel_that_is_here_by_another_name(
     """Its names are kept already: the archive is not read again, and its version not compared."""
     cache = cache_at(tmp_path)
     wheel = torch(tmp_path, **other)  # type: ignore[arg-type]
-    of_torch(str(wheel), cache)
+    torch_exports(str(wheel), cache)
     offer = Offer(
         "torch-2.8.0-cp311-cp311-win_amd64.whl", "https://files.example/x", sha256_of(wheel)
     )
-    monkeypatch.setattr(lookup, "offers_of", lambda *_: [offer])
+    monkeypatch.setattr(lookup, "list_wheel_offers", lambda *_: [offer])
     with pytest.raises(LockError, match=f"states the sha256 of {wheel.name}"):
-        of_torch("2.8.0", cache)
-    assert not CacheEntry(of_torch(str(wheel), cache).path).head.listed
+        torch_exports("2.8.0", cache)
+    assert not CacheEntry(torch_exports(str(wheel), cache).path).head.listed
 
 
 def test_an_index_whose_address_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://me:hunter2@h:port/simple")
     with pytest.raises(ConfigError, match="index") as caught:
-        of_torch("2.8.0", cache_at(tmp_path))
+        torch_exports("2.8.0", cache_at(tmp_path))
     assert "hunter2" not in caught.value.message
 
 
@@ -444,12 +446,12 @@ def test_of_several_builds_one_must_be_named(
 ) -> None:
     wheels = [torch(tmp_path, version=f"2.8.0+{build}") for build in ("cu126", "cu128")]
     cache = cache_at(tmp_path)
-    of_torch(str(wheels[1]), cache)  # is kept, and is not what 2.8.0 alone means
+    torch_exports(str(wheels[1]), cache)  # is kept, and is not what 2.8.0 alone means
     with server(tmp_path) as url:
         listed(monkeypatch, wheels, url)
         with pytest.raises(ConfigError, match=r"2\.8\.0\+cu126, 2\.8\.0\+cu128"):
-            of_torch("2.8.0", cache)
-        assert of_torch("2.8.0+cu126", cache).against == "torch 2.8.0+cu126 (cp311)"
+            torch_exports("2.8.0", cache)
+        assert torch_exports("2.8.0+cu126", cache).against == "torch 2.8.0+cu126 (cp311)"
 
 
 def test_a_server_without_parts_gives_the_wheel_whole(
@@ -461,7 +463,7 @@ def test_a_server_without_parts_gives_the_wheel_whole(
             open_ranged(client, f"{url}/{wheel.name}")
         listed(monkeypatch, [wheel], url)
         monkeypatch.setattr(lookup, "obtain_offer", lambda *_: wheel)
-        table = of_torch("2.8.0", cache_at(tmp_path))
+        table = torch_exports("2.8.0", cache_at(tmp_path))
     assert CacheEntry(table.path).head.whole
 
 
@@ -474,18 +476,18 @@ def test_nvidias_newest_of_a_major_release(tmp_path: Path, monkeypatch: pytest.M
     cache = cache_at(tmp_path)
     with server(tmp_path) as url:
         listed(monkeypatch, wheels, url)
-        (table,) = of_cuda({"cudart64_12.dll", "kernel32.dll"}, "12", cache)
-    (again,) = of_cuda({"cudart64_12.dll"}, "12", Cache(load_lock(), cache.root, offline=True))
+        (table,) = cuda_exports({"cudart64_12.dll", "kernel32.dll"}, "12", cache)
+    (again,) = cuda_exports({"cudart64_12.dll"}, "12", Cache(load_lock(), cache.root, offline=True))
     with monkeypatch.context() as other:  # which may mean others by these names
         other.setenv("UV_DEFAULT_INDEX", "https://other.example/simple/")
         asked = listed(other, [], url)
         with pytest.raises(LockError, match="no wheel"):
-            of_cuda({"cudart64_12.dll"}, "12", cache)
+            cuda_exports({"cudart64_12.dll"}, "12", cache)
         assert asked == ["nvidia-cuda-runtime-cu12"]
     assert table.against == again.against == "nvidia-cuda-runtime-cu12 12.9.79"
     found = judged(tmp_path, [table], {"cudart64_12.dll": ["b", "c"]})[table.against]
     assert [one.symbol for one in found.missing] == ["c"]
-    assert of_cuda({"kernel32.dll"}, "12", cache) == ()
+    assert cuda_exports({"kernel32.dll"}, "12", cache) == ()
 
 
 def test_msvcs_run_time_is_the_pinned_one(tmp_path: Path) -> None:
@@ -498,7 +500,7 @@ def test_msvcs_run_time_is_the_pinned_one(tmp_path: Path) -> None:
     tool = lock.tools[id_].model_copy(update={"sources": (source,)})
     pinned = lock.model_copy(update={"tools": {**lock.tools, id_: tool}})
     cache = Cache(pinned, tmp_path / "cache", wheelhouse=tmp_path, offline=True)
-    table = of_msvc_runtime(cache)
+    table = msvc_runtime_exports(cache)
     assert entry_path(cache.root, tool.sha256) == table.path
     imports = {"VCRUNTIME140.dll": ["memcpy", "memcmp"], "MSVCP140.dll": ["f"]}
     found = judged(tmp_path, [table], imports)[table.against]

@@ -23,8 +23,8 @@ from pipelines.core.target import Target
 from pipelines.core.toolsets import MSVC, STUB
 from pipelines.doctor import run as doctor
 from pipelines.hosts.base import Existing, OpenOptions, supply_of
-from pipelines.hosts.gpus import own
-from pipelines.hosts.live import gpus_of
+from pipelines.hosts.gpus import host_gpu_way
+from pipelines.hosts.live import visible_gpu_capabilities
 from pipelines.hosts.local import config as local_config
 from pipelines.hosts.local import host as local
 from pipelines.hosts.local.config import LocalHost
@@ -424,7 +424,7 @@ def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
     def told() -> Finding:
         (verdict,) = [
             v
-            for v in doctor.examine(line.plan, line.session).findings
+            for v in doctor.run_diagnosis(line.plan, line.session).findings
             if v.id == "programs-of-the-build"
         ]
         return verdict
@@ -532,16 +532,16 @@ def test_native_is_of_the_gpus_that_are_asked_for(
     typed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1", "NVIDIA L4, 8.9, 580, N/A, 1")
-    with lines.aside(None) as other:
-        monkeypatch.setattr(other.plan.host, "gpu_way", own(1))
-        assert gpus_of(other.session) == ("8.9",)
+    with lines.open_separate_line(None) as other:
+        monkeypatch.setattr(other.plan.host, "gpu_way", host_gpu_way(1))
+        assert visible_gpu_capabilities(other.session) == ("8.9",)
 
 
 def test_a_host_is_asked_beside_the_open_line(typed: Path) -> None:
     driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1")
     line = lines.open_line({"archs": "80"})
-    with lines.aside(None) as other:
-        assert gpus_of(other.session) == ("9.0",)
+    with lines.open_separate_line(None) as other:
+        assert visible_gpu_capabilities(other.session) == ("9.0",)
         assert other.session is not line.session
     assert lines.open_line({"archs": "90"}) is line
 

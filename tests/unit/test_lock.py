@@ -18,7 +18,7 @@ from recipefiles import SHIPPED
 
 from pipelines.core.errors import LockError, StorageError
 from pipelines.core.target import Target
-from pipelines.core.versions import within
+from pipelines.core.versions import release_in_range
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.plan.provisioning.resources import Place, desired_resources, load_resources
@@ -27,8 +27,8 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import SourceTree, fetch_file
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock
-from pipelines.toolchain.sources import Source, Step, verify
-from pipelines.toolchain.variants import Names, wheel_name
+from pipelines.toolchain.sources import Source, Step, verify_source_file
+from pipelines.toolchain.variants import Names, distribution_name
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()
@@ -72,7 +72,7 @@ class Places:
 
 def serve(monkeypatch: pytest.MonkeyPatch, **places: bytes | Exception) -> Places:
     made = Places(**places)
-    monkeypatch.setattr("pipelines.toolchain.obtaining.download", made)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download_source", made)
     return made
 
 
@@ -134,7 +134,7 @@ def test_the_sandbox_needs_nothing_unpinned(python: str) -> None:
     wanted = desired_resources(
         load_resources(), recipe, lock, place
     )  # raises where one is unpinned
-    needed = {tool for row in wanted for tool in row.uploads} | {*image.tools(python)}
+    needed = {tool for row in wanted for tool in row.uploads} | {*image.image_tool_names(python)}
     needed |= {*recipe.build_requires, *recipe.test_tools}
     assert {"nvidia-cuda-nvcc", "zig", "uv", "setuptools"} <= needed
     assert not needed & {*lock.unpinned}
@@ -226,7 +226,7 @@ def test_an_incomplete_tool_is_only_looked_at(
                 use(name)
             assert f"`invoke lock --only {name}`" in caught.value.hint
     with pytest.raises(LockError, match="not pinned"):
-        verify(write(tmp_path / "f", []), lock.tools["a"].sources[0])
+        verify_source_file(write(tmp_path / "f", []), lock.tools["a"].sources[0])
     assert net.asked == []
 
 
@@ -347,7 +347,7 @@ def test_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         met.wait()  # passes only when four are under way
         target.write_bytes(DATA)
 
-    monkeypatch.setattr("pipelines.toolchain.obtaining.download", download)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download_source", download)
     cache = Cache(locked(source(), count=8), tmp_path)
     cache.fetch_all(cache.lock.tools)
     assert cache.missing(cache.lock.tools) == []
@@ -367,7 +367,7 @@ def test_the_cache_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_wheel_name() -> None:
-    assert wheel_name("Nvidia_CUDA.nvcc-13.0-py3-none-any.whl") == "nvidia-cuda-nvcc"
+    assert distribution_name("Nvidia_CUDA.nvcc-13.0-py3-none-any.whl") == "nvidia-cuda-nvcc"
 
 
 @pytest.mark.parametrize("changes", [{"sha256": "0" * 64}, {"size": 1}])
@@ -570,11 +570,13 @@ def test_every_torch_has_what_builds_and_tests_install(name: str, shipped: list[
     for recipe in shipped:
         if recipe.pythons and cell.python not in recipe.pythons:
             continue
-        if not within(torch, recipe.supports.torch) or not within(cell.cuda, recipe.supports.cuda):
+        if not release_in_range(torch, recipe.supports.torch) or not release_in_range(
+            cell.cuda, recipe.supports.cuda
+        ):
             continue
         found = lock.entries_for([*recipe.build_requires, *recipe.test_tools], cell)
         for asked, entry in found.items():
-            assert wheel_name(lock.tools[entry].file) == asked
+            assert distribution_name(lock.tools[entry].file) == asked
             assert lock.tools[entry].pinned
             tags = lock.tools[entry].file.removesuffix(".whl").split("-")[-3:]
             # The last two are for any from it on.

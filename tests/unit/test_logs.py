@@ -25,7 +25,7 @@ PASSWORD = "hunter2-hunter2"
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(hosttext, "_secrets", {PASSWORD})
     yield
-    logs.configure(0)
+    logs.configure_logging(0)
     logging.getLogger(logs.ROOT).setLevel(logging.NOTSET)
 
 
@@ -35,8 +35,8 @@ def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_as_much_as_is_asked_for(
     verbosity: int, shown: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs.configure(2)  # what was set before does not count
-    logs.configure(verbosity)
+    logs.configure_logging(2)  # what was set before does not count
+    logs.configure_logging(verbosity)
     LOG.debug("a D line")
     LOG.info("an I line")
     LOG.warning("a W line")
@@ -55,7 +55,7 @@ def test_unasked_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_secret_never_appears(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(2)
+    logs.configure_logging(2)
     LOG.info("signed in with %s", PASSWORD)
     LOG.info(f"signed in with {PASSWORD}")
     LOG.info("%s", {"password": [PASSWORD]})
@@ -73,7 +73,7 @@ def test_a_secret_never_appears(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_a_host_says_cannot_forge_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(1)
+    logs.configure_logging(1)
     LOG.info("lost: %s", "\x1b[2Jgone\n::error::forged\r\x07" + "x" * 9000)
     (one,) = capsys.readouterr().err.splitlines()
     assert "\x1b" not in one
@@ -82,10 +82,10 @@ def test_what_a_host_says_cannot_forge_a_line(capsys: pytest.CaptureFixture[str]
 
 
 def test_timed(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(2)
-    with logs.timed(LOG, logging.INFO, "%s: %s", "lab1", "50%"):
+    logs.configure_logging(2)
+    with logs.log_duration(LOG, logging.INFO, "%s: %s", "lab1", "50%"):
         pass
-    with pytest.raises(RuntimeError), logs.timed(LOG, logging.DEBUG, "fetch"):
+    with pytest.raises(RuntimeError), logs.log_duration(LOG, logging.DEBUG, "fetch"):
         raise RuntimeError(PASSWORD)
     first, second = capsys.readouterr().err.splitlines()
     assert re.search(r"INFO  pipelines\.test: lab1: 50%: 0\.\d{3} s$", first)
@@ -95,7 +95,7 @@ def test_timed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_session_tells_of_calls_and_transfers_but_not_of_arguments(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    logs.configure(2)
+    logs.configure_logging(2)
     source, target = tmp_path / "source.txt", tmp_path / "target.txt"
     source.write_text("content")
     with open_session(PopenStream(bootstrap_argv(sys.executable)), name="lab1") as session:

@@ -10,10 +10,10 @@ from foreign_wheels import foreign
 from pes import MSVC_14_44, MSVC_DLLS, STAND_IN_DLLS, dll, msvc, stand_in
 
 from pipelines.core.finding import Finding
-from pipelines.core.toolsets import MSVC, STUB, Toolset, stamped
+from pipelines.core.toolsets import MSVC, STUB, Toolset, local_version_toolset
 from pipelines.wheels.checking import Inputs, Order, Policy
-from pipelines.wheels.maker import toolset
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.maker import stated_toolset
+from pipelines.wheels.metadata import WheelFacts, inspect_wheel
 
 MODULE = "pkg/_C.cp311-win_amd64.pyd"
 REAL = replace(MSVC, stamp="")  # of a host whose wheels may be published
@@ -22,12 +22,12 @@ LIBCXX = b".?AVbad_function_call@__1@std@@\0"
 
 def made(room: Path, data: bytes, local: str = "cu130", beside: bytes = b"") -> WheelFacts:
     files = {MODULE: data} | ({"pkg/_D.pyd": beside} if beside else {})
-    return inspect(foreign(room, "pkg", f"1.0+{local}", "cp311-cp311-win_amd64", files=files))
+    return inspect_wheel(foreign(room, "pkg", f"1.0+{local}", "cp311-cp311-win_amd64", files=files))
 
 
 def told(facts: WheelFacts, asked: Toolset | None) -> Finding:
     order = Order("win_amd64", "3.11", toolset=asked)
-    (found,) = toolset.run(Inputs(facts.binaries, facts=facts, order=order), Policy())
+    (found,) = stated_toolset.run(Inputs(facts.binaries, facts=facts, order=order), Policy())
     return found
 
 
@@ -155,7 +155,7 @@ def test_a_wheel_of_dlls_alone(tmp_path: Path) -> None:
     for own, ok in ((stand_in(), True), (msvc(), False)):
         files = {"pkg/_cpu.dll": own} | theirs
         path = foreign(tmp_path, "pkg", "1.0+cu130.sandbox", "py3-none-win_amd64", files=files)
-        found = told(inspect(path), STUB)
+        found = told(inspect_wheel(path), STUB)
         assert found.level == ("ok" if ok else "error")
 
 
@@ -164,7 +164,7 @@ def test_a_dll_beside_a_module_is_looked_at(tmp_path: Path) -> None:
     for own, ok in ((msvc(), True), (stand_in(), False)):
         files = {MODULE: msvc(), "pkg/kernels.dll": own, "pkg/msvcp140.dll": dll({})}
         path = foreign(tmp_path, "pkg", "1.0+cu130", "cp311-cp311-win_amd64", files=files)
-        found = told(inspect(path), REAL)
+        found = told(inspect_wheel(path), REAL)
         assert found.level == ("ok" if ok else "error")
         assert ok or "pkg/kernels.dll was built with stand-in, not with MSVC" in found.hint
 
@@ -174,7 +174,7 @@ def test_a_name_of_a_run_time_hides_nothing(tmp_path: Path, name: str) -> None:
     """Neither Microsoft's nor NVIDIA's is ever made by the stand-in."""
     files = {MODULE: msvc(), f"pkg/{name}": stand_in()}
     path = foreign(tmp_path, "pkg", "1.0+cu130", "cp311-cp311-win_amd64", files=files)
-    found = told(inspect(path), REAL)
+    found = told(inspect_wheel(path), REAL)
     assert found.failed
     assert f"pkg/{name} was built with stand-in, not with MSVC" in found.hint
 
@@ -190,5 +190,5 @@ def test_a_name_of_a_run_time_hides_nothing(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_stamps(local: str, name: str | None) -> None:
-    found = stamped(local)
+    found = local_version_toolset(local)
     assert (found.name if found else None) == name

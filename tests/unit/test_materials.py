@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipelines.record.materials import SBOM, Material, Materials, listed, named
+from pipelines.record.materials import (
+    SBOM,
+    Material,
+    Materials,
+    format_differences,
+    join_difference_labels,
+)
 
 MINE = [
     Material("tool", "ninja", "1"),
@@ -26,8 +32,8 @@ def test_differences_are_named_and_the_sbom_only_where_it_is_the_cause() -> None
     more = Material("tool", "new\x1b", "")
     assert changed(sbom, more) == ["tool new\\x1b: there nothing, here empty"]
     every = Materials.of(Material("found", f"{n}", "") for n in range(10)).differences(Materials())
-    assert named(every) == "found 0, found 1, found 2, ..."
-    assert listed(every).endswith("found 7: there empty, here nothing\n  and 2 more")
+    assert join_difference_labels(every) == "found 0, found 1, found 2, ..."
+    assert format_differences(every).endswith("found 7: there empty, here nothing\n  and 2 more")
 
 
 def test_as_json_an_object_for_each_kind() -> None:

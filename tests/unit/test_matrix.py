@@ -19,22 +19,22 @@ from rich.console import Console
 from pipelines.cli import plan as command
 from pipelines.core import model
 from pipelines.core import target as targets
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.target import AXES, Axis, Target
-from pipelines.core.units import GIB, estimate
+from pipelines.core.units import GIB, format_estimate
 from pipelines.hosts.base import supply_of
 from pipelines.plan.config.model import Config
 from pipelines.plan.matrix import export, show
 from pipelines.plan.matrix import plan as plans
-from pipelines.plan.matrix.buildplan import Request, resolve
-from pipelines.plan.matrix.cells import Named, expand, select
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
+from pipelines.plan.matrix.cells import Named, expand_cells, select_cells
 from pipelines.plan.matrix.compat import load_compat
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.judge import Ground, Judged, judge
+from pipelines.plan.matrix.judge import Ground, Judged, judge_targets
 from pipelines.plan.matrix.torches import load_torches
-from pipelines.plan.prebuilt.candidates import Offer, offers_of
+from pipelines.plan.prebuilt.candidates import Offer, list_wheel_offers
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
@@ -48,13 +48,13 @@ FLASH = load_recipe("flash-attn")
 
 
 def cells(recipe: Recipe = FLASH, archs: str = "80;90", **axes: list[str]) -> list[Named]:
-    return expand(recipe, axes, [parse(text) for text in archs.split("|")])
+    return expand_cells(recipe, axes, [parse_arch_list(text) for text in archs.split("|")])
 
 
 def judged(
     recipe: Recipe = FLASH, archs: str = "80;90", ground: Ground = GROUND, **axes: list[str]
 ) -> list[Judged]:
-    return judge(recipe, [cell.target for cell in cells(recipe, archs, **axes)], ground)
+    return judge_targets(recipe, [cell.target for cell in cells(recipe, archs, **axes)], ground)
 
 
 def rejected(row: Judged) -> list[str]:
@@ -84,12 +84,12 @@ def test_several_lists_of_architectures_are_an_axis() -> None:
         ("cp312-torch2.8-cu128-sm80.90", "80;90"),
         ("cp312-torch2.8-cu128-sm89+PTX", "89+PTX"),
     ]
-    assert select(found, ["*-sm80.90"]) == found[:1]
+    assert select_cells(found, ["*-sm80.90"]) == found[:1]
 
 
 def test_a_cell_is_a_whole_target() -> None:
     asked = {"python": ["3.12"], "torch": ["2.8"], "cuda": ["12.8"]}
-    (cell,) = expand(FLASH, asked, [parse("80")], host="lab1")
+    (cell,) = expand_cells(FLASH, asked, [parse_arch_list("80")], host="lab1")
     assert cell.name == "cp312-torch2.8-cu128"
     assert cell.target.values() == {
         "host": "lab1",
@@ -164,7 +164,7 @@ def test_rows_that_are_old_are_marked(monkeypatch: pytest.MonkeyPatch, days: int
     (rule,) = (rule for rule in load_compat().rules if rule.id == "torch-cxx20")
     for resting in (rule, load_torches()["2.13"]):
         today = resting.date + datetime.timedelta(days=days)
-        monkeypatch.setattr(model, "today", lambda today=today: today)
+        monkeypatch.setattr(model, "current_date", lambda today=today: today)
         row = one(torch="2.13", cuda="13.0", python="3.12")
         old = [found.source for found in row.findings if found.id == "row-old"]
         assert old.count(resting.source) == (days > model.FRESH)
@@ -191,16 +191,16 @@ def test_what_the_lock_lacks_is_said() -> None:
 
 def test_globs() -> None:
     rows = cells()
-    ids = [cell.name for cell in select(rows, ["cp312-torch2.8-*, cp313-torch2.9-cu130"])]
+    ids = [cell.name for cell in select_cells(rows, ["cp312-torch2.8-*, cp313-torch2.9-cu130"])]
     assert ids == [
         "cp312-torch2.8-cu126",
         "cp312-torch2.8-cu128",
         "cp312-torch2.8-cu129",
         "cp313-torch2.9-cu130",
     ]
-    assert select(rows, []) == rows
+    assert select_cells(rows, []) == rows
     with pytest.raises(ConfigError, match=r"'cp312-torch2\.8-cu127'") as caught:
-        select(rows, ["cp312-torch2.8-cu127"])
+        select_cells(rows, ["cp312-torch2.8-cu127"])
     assert caught.value.hint.startswith("The nearest is cp312-torch2.8-cu12")
 
 
@@ -297,7 +297,7 @@ def test_what_a_build_would_refuse_at_once_is_no_cell(
 
     def reasons(host: str) -> set[str]:
         asked = Request(axes={"host": host, "python": "3.11"})
-        rows = plans.planned(settings, asked, select="cp311-cu130").rows
+        rows = plans.plan_matrix(settings, asked, select="cp311-cu130").rows
         return {why for row in rows for why in rejected(row.judged)}
 
     assert reasons("box") == {"host-engine"}
@@ -350,11 +350,11 @@ def test_the_target_of_a_build_comes_first(cache: Cache) -> None:
 @pytest.mark.usefixtures("cache")
 def test_nothing_is_divided_that_ninja_does_not_compile() -> None:
     settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
-    for make in (plans.planned, resolve):
+    for make in (plans.plan_matrix, resolve_build_plan):
         request = Request(axes={"recipe": "smoke-attention"}, shards="2")
         with pytest.raises(ConfigError, match="not built with ninja"):
             make(settings, request)
-    plans.planned(settings, Request(axes={"recipe": "smoke-attention-torch"}, shards="2"))
+    plans.plan_matrix(settings, Request(axes={"recipe": "smoke-attention-torch"}, shards="2"))
 
 
 @pytest.mark.parametrize(
@@ -428,11 +428,11 @@ def test_what_a_strategy_makes_of_each_cell(
     def look(place: str, project: str, *, offline: bool) -> list[Offer]:
         assert not offline
         asked.append(place)
-        return offers_of(place, project)
+        return list_wheel_offers(place, project)
 
     made = FLASH.model_copy(update={"strategy": strategy, "prebuilt": (str(tmp_path),)})
     monkeypatch.setattr("pipelines.plan.matrix.plan.load_recipe", lambda *_, **__: made)
-    monkeypatch.setattr(plans, "offers_of", look)
+    monkeypatch.setattr(plans, "list_wheel_offers", look)
     flags = {"recipe": "flash-attn", "select": "cp31[23]-torch2.8-cu128"}
     cells_ = json.loads(run(cache, **flags, format="json")[1])["cells"]
     assert asked == [str(tmp_path)]
@@ -451,7 +451,7 @@ def test_what_a_strategy_makes_of_each_cell(
     found = cells(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
     (row,) = judged(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
     unbuildable = dataclasses.replace(row, findings=(Finding(id="x", level="error", actual="x"),))
-    (way,) = plans.decisions(made, found, WINDOWS)
+    (way,) = plans.cell_decisions(made, found, WINDOWS)
     assert plans.Row(found[0].name, unbuildable, way, plans.Here("0/0", None)).possible
     code, _ = run(cache, recipe="flash-attn", select="cp313-torch2.8-cu128")
     assert code == (0 if either else command.NOTHING)
@@ -488,7 +488,7 @@ def test_what_is_not_understood(cache: Cache, flags: dict[str, str], said: str) 
 
 
 def test_durations() -> None:
-    assert [estimate(s) for s in (40, 840, 7500)] == ["40 s", "14 min", "2 h 05 min"]
+    assert [format_estimate(s) for s in (40, 840, 7500)] == ["40 s", "14 min", "2 h 05 min"]
 
 
 # -- a new axis ------------------------------------------------------------------------------------
@@ -507,14 +507,14 @@ def test_a_new_axis_is_written_in_one_place(
     settings = Config.model_validate({"hosts": {"lab": LAB}, "out": str(tmp_path)})
     asked = Request(axes={"host": "lab", "torch": "2.8", "archs": "80|90"})
     select = "cp312-torch2.8-cu128-abinew-sm80"
-    made = plans.planned(settings, asked, select=select, facts=HOST)
+    made = plans.plan_matrix(settings, asked, select=select, facts=HOST)
     (row,) = made.rows
     assert row.target.label.endswith("CUDA 12.8, 80, new ABI")
     assert row.way.why.startswith("no prebuilt wheel fits cp312-torch2.8-cu128-abinew-sm80")
-    (cell,) = export.as_json(made)["cells"]
+    (cell,) = export.plan_as_json(made)["cells"]
     assert [*cell][:6] == ["id", "python", "torch", "cuda", "archs", "abi"]
     there = dataclasses.replace(row, way=dataclasses.replace(row.way, action="prebuilt"))
-    (job,) = export.as_gha(dataclasses.replace(made, rows=(there,)))["include"]
+    (job,) = export.plan_as_gha_matrix(dataclasses.replace(made, rows=(there,)))["include"]
     assert [*job] == ["cell", *targets.AXES, "way"]
     assert job["abi"] == "new"
 

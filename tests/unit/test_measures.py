@@ -6,14 +6,14 @@ import dataclasses
 
 import report_samples as samples
 
-from pipelines.reports.figures import figures
-from pipelines.reports.measures import Chart, measured
+from pipelines.reports.figures import extract_figures
+from pipelines.reports.measures import Chart, figure_charts
 from pipelines.reports.model import Case
 from pipelines.reports.views import Figure
 
 
 def drawn(cases: list[Case], most: int = 100) -> dict[str, Chart]:
-    charts = measured(figures({}, cases), most)
+    charts = figure_charts(extract_figures({}, cases), most)
     made = {chart.unit: chart for chart in charts}
     assert len(made) == len(charts)
     return made
@@ -111,13 +111,13 @@ def test_bars_are_bounded_and_sorted_by_size() -> None:
         Figure(str(n), "memory", f"hdim{n}", "peak", float(n), "MiB", "lower")
         for n in (256, 64, 32, 128)
     ]
-    (chart,) = measured(shown, 3)
+    (chart,) = figure_charts(shown, 3)
     assert [subject for subject, _ in chart.subjects] == ["hdim32", "hdim64", "hdim128"]
     assert chart.more == 1
     errors = [
         dataclasses.replace(one, group="accuracy", unit="of tolerance", value=one.value / 256)
         for one in shown
     ]
-    (chart,) = measured(errors, 2)
+    (chart,) = figure_charts(errors, 2)
     assert [subject for subject, _ in chart.subjects] == ["hdim256", "hdim128"], "the largest"
-    assert measured([], 5) == []
+    assert figure_charts([], 5) == []

@@ -17,10 +17,10 @@ from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import slot
-from pipelines.hosts.sandbox.msvc.finder import find, identity
-from pipelines.hosts.sandbox.msvc.slot import Slot, vcvars
+from pipelines.hosts.sandbox.msvc.finder import find_msvc_tree, program_version_info
+from pipelines.hosts.sandbox.msvc.slot import Slot, vcvarsall_script
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.stages.buildspec import environment_of
 from pipelines.stages.line import Line, run_provision
 from pipelines.toolchain.lock import load_lock
@@ -37,7 +37,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_a_whole_tree(tree: Path) -> None:
-    found = find(tree)
+    found = find_msvc_tree(tree)
     assert (found.version, found.sdk) == (trees.TOOLSET, trees.SDK)
     assert (found.compiler, found.maker) == ("14.44.35211.0", trees.MICROSOFT)
     assert [path.name for path in found.include] == ["include", "ucrt", "um", "shared"]
@@ -52,10 +52,10 @@ def test_msvc_wines_names(tree: Path) -> None:
     (tree / "VC").rename(tree / "vc")
     (tree / "Windows Kits").rename(tree / "kits")
     (tree / "kits/10/Include").rename(tree / "kits/10/include")
-    assert find(tree).version == trees.TOOLSET
+    assert find_msvc_tree(tree).version == trees.TOOLSET
     for link, name in (("VC", "vc"), ("Windows Kits", "kits"), ("vc/Tools", "tools")):
         (tree / link).symlink_to(name)
-    assert find(tree).sdk == trees.SDK
+    assert find_msvc_tree(tree).sdk == trees.SDK
 
 
 #: What is taken away, or put there, and what is then said.
@@ -101,7 +101,7 @@ def test_half_a_tree_is_refused(tree: Path, lie: str) -> None:
     change, says = HALVES[lie]
     change(tree)
     with pytest.raises(ConfigError, match=says) as caught:
-        find(tree)
+        find_msvc_tree(tree)
     assert caught.value.hint
 
 
@@ -109,26 +109,26 @@ def test_half_a_tree_is_refused(tree: Path, lie: str) -> None:
 def test_without_the_store_package(tree: Path, name: str) -> None:
     (tree / TOOLS / "lib/x64" / name).unlink()
     with pytest.raises(ConfigError, match=r"CRT\.x64\.Store"):
-        find(tree)
+        find_msvc_tree(tree)
 
 
 def test_a_tree_of_xwin(tmp_path: Path) -> None:
     trees.write(tmp_path / "a", {"crt/include/vector": b"//", "sdk/include/ucrt/stdio.h": b"//"})
     with pytest.raises(ConfigError, match=r"xwin tree.*without cl\.exe"):
-        find(tmp_path / "a")
+        find_msvc_tree(tmp_path / "a")
 
 
 def test_two_versions(tree: Path) -> None:
     trees.write(tree, trees.files("14.38.33130", "10.0.22621.0", "14.38.33145.0"))
     with pytest.raises(ConfigError, match=r"2 versions of the toolset: 14\.38.*14\.44") as caught:
-        find(tree)
+        find_msvc_tree(tree)
     assert "msvc_version: 14.44.35207" in caught.value.hint
     with pytest.raises(ConfigError, match=r"2 versions of the Windows SDK"):
-        find(tree, version="14.44")
-    found = find(tree, version="14.38", sdk="10.0.26100")
+        find_msvc_tree(tree, version="14.44")
+    found = find_msvc_tree(tree, version="14.38", sdk="10.0.26100")
     assert (found.version, found.sdk) == ("14.38.33130", trees.SDK)
     with pytest.raises(ConfigError, match=r"has toolset 14\.38\.33130, 14\.44\.35207, not 14\.4$"):
-        find(tree, version="14.4", sdk="10.0.26100")
+        find_msvc_tree(tree, version="14.4", sdk="10.0.26100")
 
 
 @pytest.mark.parametrize("name", ["VC/Tools/MSVC", "Windows Kits/10/Include"])
@@ -136,7 +136,7 @@ def test_a_file_in_place_of_a_folder(tree: Path, name: str) -> None:
     shutil.rmtree(tree / name)
     (tree / name).write_bytes(b"")
     with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
-        find(tree)
+        find_msvc_tree(tree)
 
 
 # -- what is made of it ----------------------------------------------------------------------------
@@ -146,8 +146,8 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     drive = tmp_path / "prefix/drive_c"
     trees.write(drive, {"VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64/cl.exe": b"the stand-in"})
     for _ in range(2):
-        slot.install(find(tree), tmp_path / "prefix")
-    there = find(drive / "VS")
+        slot.install_msvc_tree(find_msvc_tree(tree), tmp_path / "prefix")
+    there = find_msvc_tree(drive / "VS")
     assert (there.version, there.sdk, there.maker) == (trees.TOOLSET, trees.SDK, trees.MICROSOFT)
     names = {path.name for path in there.bin.iterdir()}
     assert {"cl.exe", "c2.dll", "1033"} <= names
@@ -155,10 +155,10 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     assert (tree / TOOLS / "bin/Hostx64/x64/vctip.exe").exists(), "the user's own stays as it is"
     assert [path.name for path in (drive / "VS/VC/Tools/MSVC").iterdir()] == [trees.TOOLSET]
     for _ in range(2):
-        slot.remove(tmp_path / "prefix")
+        slot.remove_msvc_tree(tmp_path / "prefix")
         assert (drive / "VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64/cl.exe").is_file()
     assert [path.name for path in drive.iterdir()] == ["VS"]
-    slot.install(find(tree), tmp_path / "prefix")
+    slot.install_msvc_tree(find_msvc_tree(tree), tmp_path / "prefix")
     assert (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").is_file()
 
 
@@ -179,8 +179,8 @@ def test_a_sandbox_that_runs_with_another_tree(tree: Path, tmp_path: Path) -> No
 
 def test_every_directory_of_vcvars_is_there(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
-    slot.install(find(tree), tmp_path / "prefix")
-    text = vcvars(find(tree))
+    slot.install_msvc_tree(find_msvc_tree(tree), tmp_path / "prefix")
+    text = vcvarsall_script(find_msvc_tree(tree))
     assert "DISTUTILS" not in text  # nor does Microsoft's set it, nor MSSdk
     assert "MSSdk" not in text
     paths = [
@@ -223,7 +223,7 @@ def test_what_a_sandbox_with_msvc_gives(tree: Path) -> None:
     assert (full.missing, full.programs, dict(full.replacements)) == ((), False, {})
     assert full.python == plain.python
     assert {"12.8", "13.0"} <= {*(full.cuda or ())}
-    assert list(host(msvc=str(tree)).notes("x")) == [f"compiler: {find(tree)}"]
+    assert list(host(msvc=str(tree)).notes("x")) == [f"compiler: {find_msvc_tree(tree)}"]
 
 
 def test_trees_of_one_version_are_told_apart(tree: Path) -> None:
@@ -272,7 +272,7 @@ def test_a_damaged_program_is_refused_whatever_pefile_makes_of_it(tmp_path: Path
             data[chance.randrange(len(data))] = chance.choice((0, 1, 0x7F, 0xFF))
         path.write_bytes(data[: chance.choice((len(data), chance.randrange(len(data))))])
         try:
-            version, maker = identity(path)
+            version, maker = program_version_info(path)
         except ConfigError as error:
             refused += error.message.startswith(f"{path} is not a 64-bit Windows program: ")
         else:
@@ -290,7 +290,7 @@ def test_what_pefile_raises_by_accident(
 
     monkeypatch.setattr("pefile.PE.parse_data_directories", fail)
     with pytest.raises(ConfigError, match=r"cl\.exe is not a 64-bit Windows program: \w+"):
-        find(tree)
+        find_msvc_tree(tree)
 
 
 # -- plan, doctor and build ------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def planned(tmp_path: Path, axes: dict[str, str], **keys: object) -> BuildPlan:
         "out": str(tmp_path / "out"),
         "default": {"host": "vs"},
     }
-    return resolve(Config.model_validate(config), Request(axes=axes))
+    return resolve_build_plan(Config.model_validate(config), Request(axes=axes))
 
 
 def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from pipelines.hosts.sandbox.wine import SEAL
 from pipelines.hosts.vm.host import Vm
 from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.plan import planned
+from pipelines.plan.matrix.plan import plan_matrix
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.stages.dryrun import show_build
@@ -93,7 +93,7 @@ def fill(plan: BuildPlan) -> None:
 
 def word(settings: Config, request: Request) -> str:
     """What the plan says of offline files: ``yes``, ``warning`` or ``no``."""
-    made = planned(settings, request, select="cp311-*", facts=HostFacts(16, 64 << 30))
+    made = plan_matrix(settings, request, select="cp311-*", facts=HostFacts(16, 64 << 30))
     (row,) = made.rows
     found = {one.level for one in row.judged.findings if one.id == "offline-files"}
     assert row.possible is ("error" not in found)
@@ -102,7 +102,7 @@ def word(settings: Config, request: Request) -> str:
 
 def starts(settings: Config, request: Request, tmp_path: Path) -> bool:
     """Whether a build does. Otherwise no run was begun, and a dry run says so as well."""
-    line = line_for(resolve(settings, request))
+    line = line_for(resolve_build_plan(settings, request))
     with pytest.raises((Started, LockError)) as caught:
         run_build(line)
     if caught.type is LockError:
@@ -143,7 +143,7 @@ def make_sandbox(plan: BuildPlan) -> None:
     plan.host.prefix.mkdir(parents=True)
     (plan.host.prefix / SEAL).write_text("{}")
     remove_all(plan)
-    wine = plan.cache.root / "wine" / debian.key(plan.cache)
+    wine = plan.cache.root / "wine" / debian.wine_cache_key(plan.cache)
     wine.mkdir(parents=True)
     (wine / "place").write_text(str(wine))
 
@@ -175,7 +175,7 @@ def test_plan_says_what_build_does(
     tmp_path: Path, host: str, state: Callable[[BuildPlan], None], expected: str
 ) -> None:
     settings, request = asked(host, tmp_path, "smoke-attention")
-    plan = resolve(settings, request)
+    plan = resolve_build_plan(settings, request)
     fill(plan)
     state(plan)
     assert word(settings, request) == expected
@@ -185,8 +185,10 @@ def test_plan_says_what_build_does(
 def test_a_sandbox_does_not_download_its_wine_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.toolchain.lock.obtain", lambda *_, **__: pytest.fail("fetched"))
-    host = resolve(*asked("sandbox", tmp_path, "smoke-attention")).host
+    monkeypatch.setattr(
+        "pipelines.toolchain.lock.download_from_sources", lambda *_, **__: pytest.fail("fetched")
+    )
+    host = resolve_build_plan(*asked("sandbox", tmp_path, "smoke-attention")).host
     assert isinstance(host, Sandbox)
     host.prefix.mkdir(parents=True)
     (host.prefix / SEAL).write_text("{}")
@@ -216,7 +218,7 @@ def test_a_source_and_a_wheelhouse_count(
     house.mkdir()
     for host in ("sandbox", "lab"):
         settings, request = asked(host, tmp_path, "smoke-attention", wheelhouse=str(house))
-        plan = resolve(settings, request)
+        plan = resolve_build_plan(settings, request)
         fill(plan)
         if place == "wheelhouse":
             for path in (*plan.cache.root.rglob("*"), packed):
@@ -241,5 +243,5 @@ def test_no_index_is_asked_for_a_prebuilt_wheel(
         "pipelines.plan.prebuilt.candidates._index", lambda *_: pytest.fail("asked")
     )
     settings, request = asked("lab", tmp_path, "smoke-attention")
-    rows = planned(settings, request, select="cp311-*", facts=HostFacts(16, 64 << 30)).rows
+    rows = plan_matrix(settings, request, select="cp311-*", facts=HostFacts(16, 64 << 30)).rows
     assert [row.way.action for row in rows] == ["none"]

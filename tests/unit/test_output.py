@@ -14,19 +14,19 @@ import pytest
 from pipelines.core import output
 
 ROOT = Path(__file__).parents[2]
-START = "from pipelines.core import output; output.settle(); import sys\n"
+START = "from pipelines.core import output; output.install_safe_streams(); import sys\n"
 #: A stage of a run that says more than any buffer or pipe holds, as the builds of hosts do.
 BUILD = f"""{START}
 from pathlib import Path
-from pipelines.core.console import fold, host_line, say
+from pipelines.core.console import host_line, log_group, say
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
 run = Run.create(Path(sys.argv[1]), RunFacts())
-with run.stage("build"), fold("Build ✓"):
+with run.stage("build"), log_group("Build ✓"):
     for number in range(3000):
         host_line(f"[{{number}}/3000] ✓ attention.cu 漢" + "." * 40)
     say("✓ passed", style="green")
-assert output.lost() is None or "space" in str(output.lost()), output.lost()
+assert output.stdout_error() is None or "space" in str(output.stdout_error()), output.stdout_error()
 print(run.stages()["build"].state, file=sys.stderr)
 """
 posix = pytest.mark.skipif(sys.platform == "win32", reason="descriptors of POSIX")
@@ -75,7 +75,7 @@ def test_half_a_character_is_no_error() -> None:
 
 def test_decoding_is_not_ours() -> None:
     with pytest.raises(UnicodeDecodeError):
-        output.plain(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"))
+        output.replace_unencodable(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "no"))
 
 
 @pytest.mark.slow
@@ -114,7 +114,8 @@ def test_no_output_at_all(tmp_path: Path) -> None:
     code = (
         f"{START}file = open({str(mine)!r}, 'w'); print('lost'); sys.stdout.flush()\n"
         "import subprocess; subprocess.run(['sh', '-c', 'echo lost, too'], check=True)\n"
-        "sys.exit(0 if file.fileno() > 2 and output.lost() is None and not sys.stdin.read() else 1)"
+        "whole = file.fileno() > 2 and output.stdout_error() is None\n"
+        "sys.exit(0 if whole and not sys.stdin.read() else 1)"
     )
     process = subprocess.run(
         ["sh", "-c", 'exec "$0" -c "$1" >&- 2>&- <&-', sys.executable, code],
@@ -130,7 +131,7 @@ def test_no_output_at_all(tmp_path: Path) -> None:
 def test_a_pipe_that_others_made_non_blocking() -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    code = START + "print('x' * 1000000); print(output.lost(), file=sys.stderr)"
+    code = START + "print('x' * 1000000); print(output.stdout_error(), file=sys.stderr)"
     process = start(code, stdout=writer)
     os.close(writer)
     got: list[int] = []
@@ -149,7 +150,7 @@ def test_a_pipe_that_others_made_non_blocking() -> None:
 
 @posix
 def test_what_is_lost_is_known_unless_nobody_wants_it(tmp_path: Path) -> None:
-    code = START + "print('x'); e = output.lost(); print(e and e.errno, file=sys.stderr)"
+    code = START + "print('x'); e = output.stdout_error(); print(e and e.errno, file=sys.stderr)"
     reader, writer = os.pipe()
     os.close(reader)
     process = start(code, stdout=writer)
@@ -176,9 +177,9 @@ def test_programs_that_inherit_it_go_on_as_well() -> None:
 @pytest.mark.parametrize("term", ["dumb", "unknown", ""])
 def test_a_terminal_that_can_do_nothing(term: str) -> None:
     code = START + (
-        "from pipelines.core.console import bars, units_progress, console\n"
+        "from pipelines.core.console import console, transfer_progress, units_progress\n"
         "console._force_terminal = True\n"
-        "with bars() as show: show('a', 1, 2); show('a', 2, 2)\n"
+        "with transfer_progress() as show: show('a', 1, 2); show('a', 2, 2)\n"
         "with units_progress() as p: p.add_task('b', total=2, unit='c', left='')\n"
     )
     assert done(start(code, stdout=subprocess.PIPE, TERM=term, PYTHONIOENCODING="ascii"))[0] == 0
@@ -186,12 +187,12 @@ def test_a_terminal_that_can_do_nothing(term: str) -> None:
 
 def test_answers_are_json_in_ascii() -> None:
     code = START + (
-        "from pipelines.core.console import answer, answering, say\n"
-        "from pipelines.core.hosttext import secret\n"
-        "secret('correct-horse')\n"
-        "with answering():\n"
+        "from pipelines.core.console import print_json, reserve_stdout, say\n"
+        "from pipelines.core.hosttext import remember_secret\n"
+        "remember_secret('correct-horse')\n"
+        "with reserve_stdout():\n"
         "    say('starting'); print('more')\n"
-        "    with answering(): answer({'a': '漢 │', 'b': 'a correct-horse'})\n"
+        "    with reserve_stdout(): print_json({'a': '漢 │', 'b': 'a correct-horse'})\n"
     )
     ended, out, said = done(
         start(code, stdout=subprocess.PIPE, PYTHONIOENCODING="ascii", GITHUB_ACTIONS="")

@@ -23,8 +23,8 @@ from pipelines.record.results import AuditResult, SmokeResult
 from pipelines.record.run import Run
 from pipelines.reports import html, junit, markdown, runs, terminal
 from pipelines.reports.load import load_view
-from pipelines.reports.suites import suites
-from pipelines.stages.test import packages
+from pipelines.reports.suites import junit_suites
+from pipelines.stages.test import suite_wheel_paths
 from pipelines.toolchain.lock import load_lock
 
 BASE = load_recipe("smoke-attention")
@@ -144,7 +144,7 @@ def test_what_runs_tests_is_installed_without_being_named(tmp_path: Path) -> Non
     line, _ = at_desk(tmp_path)
     lock = line.plan.cache.lock
     assert line.plan.recipe.test_requires == ()
-    told = packages(line.plan)
+    told = suite_wheel_paths(line.plan)
     files = {Path(path).name for path in told}
     assert {lock.tool(name).file for name in ("pytest", "execnet")} < files
 
@@ -166,7 +166,7 @@ def test_a_test_of_the_import_is_called_so(tmp_path: Path, instead: Any) -> None
     shown = captured.get()
     pages = [html.render([view]), html.render([view, view])]
     pages += [markdown.summary([view]), markdown.summary([view, view])]
-    units = junit.render(suites(made))
+    units = junit.render(junit_suites(made))
     if not instead:
         assert not [page for page in (*pages, units) if f"{instead} only" in page]
         assert view.headline == "built, audited and smoke-tested"
@@ -195,7 +195,7 @@ def test_no_page_and_no_list_says_passed_alone(tmp_path: Path, many: bool) -> No
     assert 'class="passed"' not in page
     assert "🟡 passed, import only" in summary
     assert ("(2 import only)" in page and "(2 import only)" in summary) == many
-    (row,) = runs.payload(runs.runs_in(tmp_path))["runs"]
+    (row,) = runs.runs_payload(runs.runs_in(tmp_path))["runs"]
     assert (row["verdict"], row["tested"]) == ("passed", "import only")
 
 

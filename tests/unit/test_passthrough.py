@@ -20,7 +20,7 @@ from pipelines.doctor import passthrough, run
 from pipelines.doctor.model import Facts
 from pipelines.hosts.gpus import Gpu
 from pipelines.hosts.passthrough import linux, prerequisites, vfio, windows
-from pipelines.hosts.passthrough.prerequisites import Requirements, survey
+from pipelines.hosts.passthrough.prerequisites import Requirements, survey_prerequisites
 from pipelines.remote.inspection import tools
 
 FIRST, SECOND = Device("0000:01:00.0"), Device("0000:02:00.0", group=15)
@@ -64,7 +64,7 @@ def judged(
     made = engine or Engine()
     root = tree.write(tmp_path / "root")
     wanted = Requirements(system="linux", gpu=gpu, kvm=True)
-    found = survey(lambda _: made, wanted, lambda: linux.look(root))  # type: ignore[arg-type, return-value]
+    found = survey_prerequisites(lambda _: made, wanted, lambda: linux.inspect_linux_machine(root))  # type: ignore[arg-type, return-value]
     assert made.closed
     return by_name(found)
 
@@ -189,7 +189,9 @@ def test_a_machine_that_was_not_looked_at_is_not_known(remote: str) -> None:
     def look() -> linux.Machine:
         raise AssertionError("these are the files of another machine")
 
-    told = by_name(survey(reach, Requirements(system="linux", gpu=True, kvm=True), look))
+    told = by_name(
+        survey_prerequisites(reach, Requirements(system="linux", gpu=True, kvm=True), look)
+    )
     assert {v.level for name, v in told.items() if name != "engine"} == {"unknown"}
     assert [*told] == ["engine", "KVM", "IOMMU", "VFIO", "GPU"]
     assert (told["engine"].level == "ok") is bool(remote)
@@ -218,7 +220,7 @@ def printed(root: Path) -> str:
 )
 def test_a_machine_elsewhere_is_read_as_this_one(tmp_path: Path, tree: Tree) -> None:
     root = tree.write(tmp_path / "root")
-    assert prerequisites.read(printed(root)) == linux.look(root)
+    assert prerequisites.parse_machine_listing(printed(root)) == linux.inspect_linux_machine(root)
 
 
 ZERO = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
@@ -237,7 +239,7 @@ def test_a_card_as_a_real_kernel_tells_it() -> None:
     place = "sys/bus/pci/devices/0000:00:06.0"
     rows = [f"F {place}/{name} {text.encode().hex()}" for name, text in H200.items()]
     link = f"L {place}/driver ../../../bus/pci/drivers/nvidia"
-    found = prerequisites.read("\n".join([f"D {place}", *rows, link, "END"]))
+    found = prerequisites.parse_machine_listing("\n".join([f"D {place}", *rows, link, "END"]))
     (card,) = found.functions
     assert (card.is_gpu, card.driver, card.group) == (True, "nvidia", None)
     assert (card.bar, card.ids) == (256 * GIB, "10de:2335")
@@ -256,7 +258,7 @@ def test_a_card_as_a_real_kernel_tells_it() -> None:
 )
 def test_a_machine_elsewhere_that_tells_nonsense(said: str, why: str) -> None:
     with pytest.raises(HostError, match=why):
-        prerequisites.read(said)
+        prerequisites.parse_machine_listing(said)
 
 
 class Elsewhere(Engine):
@@ -288,7 +290,7 @@ WITH_IMAGE = Requirements(system="linux", gpu=True, kvm=True, image="sha256:1")
 def test_the_machine_of_an_engine_elsewhere(tmp_path: Path) -> None:
     """Read by a container of the host's image."""
     made = Elsewhere(Tree().write(tmp_path / "root"), {})
-    told = by_name(survey(lambda _: made, WITH_IMAGE))  # type: ignore[arg-type, return-value]
+    told = by_name(survey_prerequisites(lambda _: made, WITH_IMAGE))  # type: ignore[arg-type, return-value]
     assert {v.level for v in told.values()} == {"ok"}
     assert made.removed == 1
     assert made.given["network_mode"] == "none"
@@ -298,7 +300,7 @@ def test_the_machine_of_an_engine_elsewhere(tmp_path: Path) -> None:
 
 def test_nothing_is_fetched_to_look_elsewhere(tmp_path: Path) -> None:
     made = Elsewhere(Tree().write(tmp_path / "root"), None)
-    told = by_name(survey(lambda _: made, WITH_IMAGE))  # type: ignore[arg-type, return-value]
+    told = by_name(survey_prerequisites(lambda _: made, WITH_IMAGE))  # type: ignore[arg-type, return-value]
     assert told["KVM"].level == told["GPU"].level == "unknown"
     assert "does not have yet" in told["KVM"].actual
     assert not made.given
@@ -307,7 +309,12 @@ def test_nothing_is_fetched_to_look_elsewhere(tmp_path: Path) -> None:
 def test_an_engine_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prerequisites, "PATIENCE", 0.2)
     forever = threading.Event()
-    told = by_name(survey(lambda _: forever.wait() and None, Requirements(system="linux")))  # type: ignore[arg-type, return-value]
+    told = by_name(
+        survey_prerequisites(
+            lambda _: forever.wait() and None,  # type: ignore[arg-type, return-value]
+            Requirements(system="linux"),
+        )
+    )
     forever.set()
     assert [*told] == ["engine"]
     assert told["engine"].level == "error"
@@ -318,7 +325,7 @@ def test_an_engine_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def machine(tmp_path: Path, *devices: Device, **more: Any) -> linux.Machine:
-    return linux.look(Tree(devices=[*devices], **more).write(tmp_path / "root"))
+    return linux.inspect_linux_machine(Tree(devices=[*devices], **more).write(tmp_path / "root"))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +342,7 @@ def machine(tmp_path: Path, *devices: Device, **more: Any) -> linux.Machine:
 )
 def test_cards_that_are_asked_for(tmp_path: Path, gpu: Gpu, slots: list[str]) -> None:
     found = machine(tmp_path, SECOND, SOUND, FIRST, STRANGER)
-    assert vfio.choose(found, gpu) == tuple(f"0000:{slot}:00" for slot in slots)
+    assert vfio.select_gpu_slots(found, gpu) == tuple(f"0000:{slot}:00" for slot in slots)
 
 
 @pytest.mark.parametrize(
@@ -349,36 +356,36 @@ def test_cards_that_are_asked_for(tmp_path: Path, gpu: Gpu, slots: list[str]) ->
 )
 def test_cards_that_are_not_there(tmp_path: Path, gpu: Gpu, said: str) -> None:
     with pytest.raises(ConfigError, match=said) as caught:
-        vfio.choose(machine(tmp_path, FIRST, SECOND, SOUND, STRANGER), gpu)
+        vfio.select_gpu_slots(machine(tmp_path, FIRST, SECOND, SOUND, STRANGER), gpu)
     assert "0 is 0000:01:00.0, 1 is 0000:02:00.0" in caught.value.hint
 
 
 def test_all_of_a_machine_without_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no such GPU"):
-        vfio.choose(machine(tmp_path, STRANGER), "all")
+        vfio.select_gpu_slots(machine(tmp_path, STRANGER), "all")
 
 
 def test_what_a_guest_needs(tmp_path: Path) -> None:
     """Every function of the card, and no stranger of its group."""
     found = machine(tmp_path, *CARD, SECOND, STRANGER)
-    told = vfio.passed(found, ("0000:01:00",))
+    told = vfio.plan_passthrough(found, ("0000:01:00",))
     assert told.devices == ("/dev/vfio/vfio", "/dev/vfio/14")
     assert told.arguments == (
         *("-device", "vfio-pci,host=0000:01:00.0"),
         *("-device", "vfio-pci,host=0000:01:00.1"),
     )
     assert told.memlock == -1
-    both = vfio.passed(found, vfio.choose(found, "all"))
+    both = vfio.plan_passthrough(found, vfio.select_gpu_slots(found, "all"))
     assert both.devices == ("/dev/vfio/vfio", "/dev/vfio/14", "/dev/vfio/15")
     assert "-fw_cfg" in both.arguments, "three windows of 16 GiB need room"
-    assert vfio.passed(found, ()) == vfio.Passthrough((), ())
+    assert vfio.plan_passthrough(found, ()) == vfio.Passthrough((), ())
 
 
 @pytest.mark.parametrize(("gib", "room"), [(32, None), (64, 1 << 18), (128, 1 << 19)])
 def test_a_large_window_of_memory(tmp_path: Path, gib: int, room: int | None) -> None:
     """The firmware's room is given in MiB: twice what is needed, or more."""
     found = machine(tmp_path, replace(FIRST, bar=gib * GIB))
-    told = vfio.passed(found, found.slots).arguments
+    told = vfio.plan_passthrough(found, found.slots).arguments
     wanted = () if room is None else ("-fw_cfg", f"name=opt/ovmf/X-PciMmio64Mb,string={room}")
     assert told[2:] == wanted
     assert room is None or room >= 2 * gib * 1024
@@ -387,11 +394,11 @@ def test_a_large_window_of_memory(tmp_path: Path, gib: int, room: int | None) ->
 def test_a_card_without_a_group(tmp_path: Path) -> None:
     found = machine(tmp_path, replace(FIRST, group=None))
     with pytest.raises(ConfigError, match="is in no IOMMU group"):
-        vfio.passed(found, found.slots)
+        vfio.plan_passthrough(found, found.slots)
 
 
 def test_a_machine_that_shows_nothing(tmp_path: Path) -> None:
-    found = linux.look(tmp_path)
+    found = linux.inspect_linux_machine(tmp_path)
     assert (found.kvm, found.vfio, found.groups, found.functions) == ("absent", "absent", 0, ())
 
 
@@ -418,14 +425,16 @@ S2022, S2025, W11 = "10.0.20348", "10.0.26100", "10.0.22631"
     ],
 )
 def test_which_windows_runs_which(host: str, image: str, fits: bool | None) -> None:
-    assert windows.runs(host, f"{image}.2762" if image else "") is fits
+    assert windows.is_image_compatible(host, f"{image}.2762" if image else "") is fits
 
 
 def test_the_class_of_gpus_needs_process_isolation() -> None:
-    assert windows.devices(False, "hyperv") == ()
-    assert windows.devices(0, "process") == ("class/5B45201D-F2F2-4F3B-85BB-30FF1F953599",)
+    assert windows.container_gpu_devices(False, "hyperv") == ()
+    assert windows.container_gpu_devices(0, "process") == (
+        "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599",
+    )
     with pytest.raises(ConfigError, match="GPUs need process isolation"):
-        windows.devices(True, "hyperv")
+        windows.container_gpu_devices(True, "hyperv")
 
 
 def on_windows(
@@ -434,7 +443,7 @@ def on_windows(
     monkeypatch.setattr("sys.platform", "win32")
     monkeypatch.setattr(tools, "gpus", gpus)
     made = Engine("windows", **{"build": S2022, **engine})
-    return by_name(survey(lambda _: made, wanted))  # type: ignore[arg-type, return-value]
+    return by_name(survey_prerequisites(lambda _: made, wanted))  # type: ignore[arg-type, return-value]
 
 
 BY_DIGEST = Requirements(system="windows", gpu=True, image="windows@sha256:0")
@@ -554,7 +563,12 @@ def test_a_driver_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_engine_of_the_other_system() -> None:
-    told = by_name(survey(lambda _: Engine(), Requirements(system="windows", gpu=True)))  # type: ignore[arg-type, return-value]
+    told = by_name(
+        survey_prerequisites(
+            lambda _: Engine(),  # type: ignore[arg-type, return-value]
+            Requirements(system="windows", gpu=True),
+        )
+    )
     assert [*told] == ["engine"]
     assert told["engine"].level == "error"
     assert "for Windows" in told["engine"].expected
@@ -576,14 +590,14 @@ class Ground(Host):
         raise HostError("started")
 
     def prerequisites(self) -> Mapping[str, object]:
-        return survey(lambda _: self._engine, Requirements(system="linux"))  # type: ignore[arg-type, return-value]
+        return survey_prerequisites(lambda _: self._engine, Requirements(system="linux"))  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize("level", ["error", "ok"])
 def test_what_cannot_work_is_not_started(tmp_path: Path, level: str) -> None:
     host = Ground(level)
     plan = make_plan(host, tmp_path)
-    seen = run.examine(plan, run_session(host))
+    seen = run.run_diagnosis(plan, run_session(host))
     told = {verdict.title: verdict for verdict in seen.findings}
     assert told["engine"].level == level
     assert host.connected == (level == "ok")
@@ -599,13 +613,13 @@ def test_what_takes_hours_to_make_is_not_made_for_a_look(tmp_path: Path) -> None
             return "no golden disk yet"
 
     host = Unmade("ok")
-    seen = run.examine(make_plan(host, tmp_path), run_session(host))
+    seen = run.run_diagnosis(make_plan(host, tmp_path), run_session(host))
     (told,) = (one for one in seen.findings if one.id == "connection")
     assert told.level == "unknown"
     assert "no golden disk yet" in told.actual
     assert not host.connected
     Unmade.lifecycle = SimpleNamespace(address=lambda: "process 1")  # type: ignore[assignment]
-    run.examine(make_plan(host, tmp_path), run_session(host))
+    run.run_diagnosis(make_plan(host, tmp_path), run_session(host))
     assert host.connected, "what runs is looked at, whatever its image"
 
 

@@ -24,10 +24,10 @@ from pipelines.core.errors import LockError, StorageError
 from pipelines.core.hosttext import redact
 from pipelines.remote.safe_paths import name_fault
 from pipelines.toolchain import command, obtaining, sources, toolkits
-from pipelines.toolchain.generate import generate, lock_text
+from pipelines.toolchain.generate import generate_lock, lock_text
 from pipelines.toolchain.intent import INTENT_FILE, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
-from pipelines.toolchain.pinning import Pinned, complete
+from pipelines.toolchain.pinning import Pinned, pin_unpinned_tools
 
 ALPHA, BETA, GAMMA = b"alpha" * 1000, b"beta" * 500_000, b"gamma"
 
@@ -141,7 +141,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         session.mount("https://", Rerouted(made.server_port))
         return session
 
-    monkeypatch.setattr(sources, "session", session)
+    monkeypatch.setattr(sources, "system_trust_session", session)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield made
     made.shutdown()
@@ -163,7 +163,7 @@ def below(folder: Path) -> list[str]:
 def test_everything_is_completed(server: Server, lock: Path, tmp_path: Path) -> None:
     lock.chmod(0o640)
     steps: list[tuple[str, int, int]] = []
-    pins = complete(lock, progress=lambda *step: steps.append(step))
+    pins = pin_unpinned_tools(lock, progress=lambda *step: steps.append(step))
     assert pins == [
         Pinned("alpha", "1.0", sha(ALPHA), len(ALPHA), "https://a.invalid/alpha"),
         Pinned("beta", "2", sha(BETA), len(BETA), "https://a.invalid/beta"),
@@ -178,7 +178,7 @@ def test_everything_is_completed(server: Server, lock: Path, tmp_path: Path) -> 
     cache = Cache(load_lock(lock))
     assert cache.fetch("beta").read_bytes() == BETA
     assert cache.missing(["alpha", "beta", "gamma"]) == []
-    assert complete(lock) == []
+    assert pin_unpinned_tools(lock) == []
     assert server.asked == asked
 
 
@@ -196,7 +196,7 @@ def test_an_entry_of_a_cell_keeps_what_it_requires(server: Server, lock: Path) -
     lock.write_text(lock_with("alpha", "beta", "gamma", id_, **{id_: entry}))
     server.files["/whl/torch-2.8.0%2Bcu128-cp312.whl"] = ALPHA
     before = load_lock(lock).tools
-    assert [pin.tool for pin in complete(lock, [id_])] == [id_]
+    assert [pin.tool for pin in pin_unpinned_tools(lock, [id_])] == [id_]
     source = entry["sources"][0] | {"sha256": sha(ALPHA), "size": len(ALPHA)}
     pinned = entry | {"sources": [source]}
     assert lock.read_text() == lock_with("alpha", "beta", "gamma", **{id_: pinned})
@@ -208,18 +208,18 @@ def test_an_entry_of_a_cell_keeps_what_it_requires(server: Server, lock: Path) -
 
 
 def test_only_the_named_ones(server: Server, lock: Path) -> None:
-    assert [pin.tool for pin in complete(lock, ["gamma", "done"])] == ["gamma"]
+    assert [pin.tool for pin in pin_unpinned_tools(lock, ["gamma", "done"])] == ["gamma"]
     assert server.asked == ["/gamma"]
     assert load_lock(lock).unpinned == ("alpha", "beta")
     with pytest.raises(LockError, match="no tool 'delta'"):
-        complete(lock, ["alpha", "delta"])
+        pin_unpinned_tools(lock, ["alpha", "delta"])
     assert server.asked == ["/gamma"]
 
 
 def test_a_known_hash_that_does_not_match(server: Server, lock: Path, tmp_path: Path) -> None:
     server.files["/beta"] = BETA[:-1] + b"!"
     with pytest.raises(LockError) as caught:
-        complete(lock, ["beta"])
+        pin_unpinned_tools(lock, ["beta"])
     assert f"beta.zip has sha256 {sha(server.files['/beta'])}, the lock says" in str(caught.value)
     assert "404" in caught.value.message  # the mirror is named as well
     assert caught.value.hint
@@ -232,7 +232,7 @@ def test_a_known_size_that_does_not_match(server: Server, lock: Path, tmp_path: 
         gamma = TOOLS["gamma"] | {"sources": [place("a.invalid/gamma", "gamma.zip", None, size)]}
         lock.write_text(lock_with("alpha", "beta", "gamma", gamma=gamma))
         with pytest.raises(LockError, match="bytes"):
-            complete(lock, ["gamma"])
+            pin_unpinned_tools(lock, ["gamma"])
         assert load_lock(lock).unpinned == ("alpha", "beta", "gamma")
         assert below(tmp_path) == [lock.name]
 
@@ -240,14 +240,14 @@ def test_a_known_size_that_does_not_match(server: Server, lock: Path, tmp_path: 
 def test_one_that_cannot_be_fetched_stops_no_other(server: Server, lock: Path) -> None:
     del server.files["/beta"]
     with pytest.raises(LockError, match="1 of 3 tools could not be pinned") as caught:
-        complete(lock)
+        pin_unpinned_tools(lock)
     assert "beta 2 could not be fetched" in caught.value.message
     assert "https://b.invalid/none" in caught.value.message
     assert "alpha 1.0" not in caught.value.message
     assert "Pinned: alpha, gamma." in caught.value.hint
     assert load_lock(lock).unpinned == ("beta",)
     server.files["/beta"] = BETA
-    assert [pin.tool for pin in complete(lock)] == ["beta"]
+    assert [pin.tool for pin in pin_unpinned_tools(lock)] == ["beta"]
     assert load_lock(lock).unpinned == ()
     assert server.asked.count("/alpha") == 1
 
@@ -259,11 +259,11 @@ def test_interrupted_half_way(server: Server, lock: Path, tmp_path: Path) -> Non
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        complete(lock, progress=interrupt)
+        pin_unpinned_tools(lock, progress=interrupt)
     assert load_lock(lock).unpinned == ("beta", "gamma")
     assert load_lock(lock).tool("alpha").sha256 == sha(ALPHA)
     assert below(tmp_path) == ["alpha.exe", lock.name]
-    assert [pin.tool for pin in complete(lock)] == ["beta", "gamma"]
+    assert [pin.tool for pin in pin_unpinned_tools(lock)] == ["beta", "gamma"]
     assert lock.read_text() == COMPLETE
 
 
@@ -276,7 +276,7 @@ def test_a_full_disk_leaves_the_lock(
 
     monkeypatch.setattr("pipelines.core.files.os.fsync", full)
     with pytest.raises(StorageError, match=r"cannot write .*toolchain\.lock\.yaml.*full") as caught:
-        complete(lock)
+        pin_unpinned_tools(lock)
     assert caught.value.hint
     assert lock.read_text() == BLOCK
     assert not [name for name in below(lock.parent) if name.endswith(".part")]
@@ -287,18 +287,18 @@ def test_what_is_in_the_cache_is_not_fetched(server: Server, lock: Path) -> None
     path = Cache(load_lock(lock)).place("beta.zip", sha(BETA))
     path.parent.mkdir(parents=True)
     path.write_bytes(b"damaged")
-    assert [pin.place for pin in complete(lock, ["beta"])] == ["https://a.invalid/beta"]
+    assert [pin.place for pin in pin_unpinned_tools(lock, ["beta"])] == ["https://a.invalid/beta"]
     assert path.read_bytes() == BETA
     lock.write_text(BLOCK)
     server.files.clear()
-    (pin,) = complete(lock, ["beta"])
+    (pin,) = pin_unpinned_tools(lock, ["beta"])
     assert (pin.sha256, pin.size, pin.place) == (sha(BETA), len(BETA), "the download cache")
 
 
 def test_a_link_to_the_lock_stays_a_link(server: Server, lock: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(lock.name)
-    complete(link)
+    pin_unpinned_tools(link)
     assert link.is_symlink()
     assert lock.read_text() == COMPLETE
 
@@ -308,7 +308,7 @@ def test_somebody_else_pins_meanwhile(server: Server, lock: Path) -> None:
         lock.write_text(COMPLETE)
 
     with pytest.raises(LockError, match="alpha was pinned or removed by another process"):
-        complete(lock, ["alpha"], progress=other)
+        pin_unpinned_tools(lock, ["alpha"], progress=other)
     assert lock.read_text() == COMPLETE
 
 
@@ -356,7 +356,7 @@ def test_what_may_be_cut_or_forged_is_not_pinned(
     server.files["/gamma"], said = BROKEN[kind]
     monkeypatch.setattr(obtaining, "LIMIT", 50_000)
     with pytest.raises(LockError, match=said):
-        complete(lock, ["gamma"])
+        pin_unpinned_tools(lock, ["gamma"])
     assert lock.read_text() == BLOCK
     assert below(tmp_path) == [lock.name]
 
@@ -366,9 +366,9 @@ def test_a_redirect_without_tls_is_refused(
 ) -> None:
     server.files["/gamma"] = moved(f"http://127.0.0.1:{server.server_port}/beta")
     with pytest.raises(LockError, match="redirects to an address without TLS"):
-        complete(lock, ["gamma"])
+        pin_unpinned_tools(lock, ["gamma"])
     server.files["/gamma"] = moved("https://c.invalid/alpha")
-    (pin,) = complete(lock, ["gamma"])
+    (pin,) = pin_unpinned_tools(lock, ["gamma"])
     assert pin.sha256 == sha(ALPHA)
 
 
@@ -376,7 +376,7 @@ def test_a_signature_of_a_redirect_is_not_told(server: Server, lock: Path) -> No
     for place in ("https://c.invalid/gone", f"http://127.0.0.1:{server.server_port}/beta"):
         server.files["/gamma"] = moved(f"{place}?X-Signature=untold7")
         with pytest.raises(LockError) as caught:
-            complete(lock, ["gamma"])
+            pin_unpinned_tools(lock, ["gamma"])
         assert "untold7" not in redact(caught.value.message)
 
 
@@ -384,7 +384,7 @@ def test_counted_chunks_are_complete(server: Server, lock: Path) -> None:
     body = b"5\r\ngamma\r\n0\r\n\r\n"
     server.files["/gamma"] = raw("Transfer-Encoding: chunked", body=body)
     steps: list[tuple[int, int]] = []
-    (pin,) = complete(lock, ["gamma"], progress=lambda _, *step: steps.append(step))
+    (pin,) = pin_unpinned_tools(lock, ["gamma"], progress=lambda _, *step: steps.append(step))
     assert (pin.sha256, pin.size) == (sha(GAMMA), len(GAMMA))
     assert steps == [(len(GAMMA), 0)]
 
@@ -469,10 +469,10 @@ def test_what_broke_off_is_gone_on_with(
     data = bytes(range(256)) * 20_000
     big = server.files["/gamma"] = Big(data, *tags)
     with pytest.raises(LockError):
-        complete(lock, ["gamma"])
+        pin_unpinned_tools(lock, ["gamma"])
     left = tmp_path / "cache/windows-cuda-wheels/downloads/.gamma.part/gamma.zip"
     half = left.stat().st_size if left.exists() else 0
-    (done,) = complete(lock, ["gamma"])
+    (done,) = pin_unpinned_tools(lock, ["gamma"])
     assert (done.sha256, done.size) == (sha(data), len(data))
     assert half == (0 if tags[0].startswith("W/") else len(data) // 2)
     assert big.ranges == [(None, None), (f"bytes={half}-", tags[0]) if half else (None, None)]
@@ -485,7 +485,7 @@ def test_how_much_is_left_is_said(
     server: Server, lock: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[str] = []
-    complete(lock, progress=lambda what, *_: seen.append(what))
+    pin_unpinned_tools(lock, progress=lambda what, *_: seen.append(what))
     assert [*dict.fromkeys(seen)] == ["1/3 alpha", "2/3 beta", "3/3 gamma"]
     assert "3 files to fetch, 0 B and 3 of unknown size" in capsys.readouterr().out
 
@@ -515,7 +515,7 @@ def without_13_4(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
 ) -> tuple[Path, ToolchainLock]:
     """A toolchain.yaml and a lock as they were before CUDA 13.4, and where NVIDIA's list is."""
-    monkeypatch.setattr(toolkits, "session", sources.session)
+    monkeypatch.setattr(toolkits, "system_trust_session", sources.system_trust_session)
     server.files = {"/compute/cuda/redist/redistrib_13.4.2.json": REDISTRIB}
     lock = load_lock()
     gone = {*lock.toolkits["13.4"]}
@@ -531,7 +531,7 @@ def test_a_toolkit_is_what_nvidia_lists(
     path = toolkits.add_toolkit("13.4", folder, before)
     assert path.name == "toolkit-13.4.yaml"
     (folder / INTENT_FILE.name).write_text("version: 1\ngroups: []\n")
-    made = generate(load_intent(folder / INTENT_FILE.name), before)
+    made = generate_lock(load_intent(folder / INTENT_FILE.name), before)
     shipped = load_lock()
     assert made.unpinned == ()
     assert made.tools == {id_: shipped.tools[id_] for id_ in shipped.toolkits["13.4"]}
@@ -574,5 +574,5 @@ def test_the_command_adds_a_toolkit_to_ones_own(
     mine = folder / LOCK_FILE.name
     monkeypatch.setattr(command, "own_lock", lambda: mine)
     monkeypatch.setattr(command, "load_lock", lambda *path: load_lock(*path) if path else before)
-    assert program.run(["lock", "--cuda", "13.4"]) == 0
+    assert program.run_command_line(["lock", "--cuda", "13.4"]) == 0
     assert {*load_lock(mine).toolkits} == {"13.4"}

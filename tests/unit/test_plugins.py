@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.diagnosis import load_catalogue
@@ -121,7 +121,7 @@ def test_a_plan_names_the_file_that_it_goes_by(
     ):
         if folder is not None:
             put(folder, "smoke-attention")
-        assert run(["plan", "--recipe", "smoke-attention", "--python", "3.9"]) == 2
+        assert run_command_line(["plan", "--recipe", "smoke-attention", "--python", "3.9"]) == 2
         first, _, rest = " ".join(capsys.readouterr().out.split()).partition(" on ")
         assert shown_file("smoke-attention") == file
         assert (file in first) is (folder is not None), first

@@ -9,27 +9,27 @@ import pytest
 from fatbins import ELF, PTX, container
 from wheels import FILES, INFO, METADATA, NAME, fatbin, pe, wheel
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.target import Target
-from pipelines.plan.prebuilt.candidates import Offer, obtain_offer, offers_of
+from pipelines.plan.prebuilt.candidates import Offer, list_wheel_offers, obtain_offer
 from pipelines.plan.prebuilt.decide import (
-    decide,
-    examine,
-    match,
+    apply_strategy,
+    audit_prebuilt_wheel,
+    match_offers,
     platforms_of,
-    unstated,
+    unstated_versions,
 )
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.toolchain import lock
 from pipelines.toolchain.sources import Source
-from pipelines.wheels.kernels import uncovered
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.kernels import unsupported_archs
+from pipelines.wheels.metadata import inspect_wheel
 from pipelines.wheels.tags import wheel_tags
 
 FLASH = load_recipe("flash-attn", version="2.8.3.post2")
-CELL = Target(python="3.12", torch="2.8", cuda="12.8", archs=parse("89"))
+CELL = Target(python="3.12", torch="2.8", cuda="12.8", archs=parse_arch_list("89"))
 
 
 def offer(tail: str, version: str = "2.8.3.post2") -> Offer:
@@ -48,7 +48,7 @@ def offer(tail: str, version: str = "2.8.3.post2") -> Offer:
     ],
 )
 def test_what_fits(tail: str) -> None:
-    assert match(FLASH, CELL, [offer(tail)]).offer == offer(tail)
+    assert match_offers(FLASH, CELL, [offer(tail)]).offer == offer(tail)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_fits(tail: str) -> None:
     ],
 )
 def test_what_does_not_fit(tail: str, why: str) -> None:
-    found = match(FLASH, CELL, [offer(tail)])
+    found = match_offers(FLASH, CELL, [offer(tail)])
     assert found.offer is None
     assert why in found.refused[offer(tail).file]
 
@@ -76,7 +76,7 @@ def test_what_does_not_fit(tail: str, why: str) -> None:
 def test_versions_and_names() -> None:
     tail = "+cu128torch2.8-cp312-cp312-win_amd64"
     older, other = offer(tail, "2.8.3"), Offer(f"xformers-2.8.3.post2{tail}.whl", "x")
-    assert match(FLASH, CELL, [older, other]).refused == {
+    assert match_offers(FLASH, CELL, [older, other]).refused == {
         older.file: "version 2.8.3, expected 2.8.3.post2",
         other.file: "another project, xformers",
     }
@@ -86,7 +86,7 @@ def test_the_one_that_says_most_is_taken() -> None:
     vague = offer("-cp312-cp312-win_amd64")
     stated = offer("+cu128torch2.8-cp312-cp312-win_amd64")
     general = offer("+cu128torch2.8-cp39-abi3-win_amd64")
-    assert match(FLASH, CELL, [general, vague, stated]).offer == stated
+    assert match_offers(FLASH, CELL, [general, vague, stated]).offer == stated
 
 
 def test_tags_of_a_python() -> None:
@@ -107,33 +107,33 @@ def test_strategies(tmp_path: Path) -> None:
     name = "flash_attn-2.8.3.post2+cu128torch2.8-cp312-cp312-win_amd64.whl"
     (tmp_path / name).write_bytes(b"x")
     here = (str(tmp_path),)
-    assert decide(FLASH, CELL).action == "build"
+    assert apply_strategy(FLASH, CELL).action == "build"
     for strategy in ("prebuilt", "prebuilt-then-build"):
-        found = decide(with_strategy(strategy=strategy, prebuilt=here), CELL)
+        found = apply_strategy(with_strategy(strategy=strategy, prebuilt=here), CELL)
         assert found.action == "prebuilt"
         assert found.offer is not None
         assert found.offer.path == tmp_path / name
-    skipped = decide(with_strategy(strategy="skip", skip="use xformers"), CELL)
+    skipped = apply_strategy(with_strategy(strategy="skip", skip="use xformers"), CELL)
     assert (skipped.action, skipped.why) == ("skip", "use xformers")
 
 
 def test_when_nothing_fits(tmp_path: Path) -> None:
     (tmp_path / "flash_attn-2.8.2-cp312-cp312-win_amd64.whl").touch()
     here = (str(tmp_path),)
-    found = decide(with_strategy(strategy="prebuilt-then-build", prebuilt=here), CELL)
+    found = apply_strategy(with_strategy(strategy="prebuilt-then-build", prebuilt=here), CELL)
     assert (found.action, found.missed) == ("build", True)
-    assert not decide(FLASH, CELL).missed
+    assert not apply_strategy(FLASH, CELL).missed
     assert found.why.startswith("no prebuilt wheel fits cp312-torch2.8-cu128: flash_attn-2.8.2")
     assert "version 2.8.2" in found.why
     with pytest.raises(ConfigError, match=r"fits a cell: .*version 2\.8\.2") as caught:
-        decide(with_strategy(strategy="prebuilt", prebuilt=here), CELL, name="a cell")
+        apply_strategy(with_strategy(strategy="prebuilt", prebuilt=here), CELL, name="a cell")
     assert "strategy: build" in caught.value.hint
 
 
 @pytest.mark.parametrize("place", ["/nowhere/at/all", "http://plain.example/simple"])
 def test_places_that_cannot_be_read(place: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        offers_of(place, "flash-attn")
+        list_wheel_offers(place, "flash-attn")
     assert caught.value.hint
 
 
@@ -141,33 +141,35 @@ def test_a_name_that_leads_elsewhere_is_refused() -> None:
     names = ["/../../evil", "\\..\\evil", "\n::error", "\x00"]
     for name in names:
         bad = offer(f"-cp312-cp312-win_amd64.{name}")
-        assert "characters" in match(FLASH, CELL, [bad]).refused[bad.file]
+        assert "characters" in match_offers(FLASH, CELL, [bad]).refused[bad.file]
 
 
 def test_the_next_best_are_kept_in_order(tmp_path: Path) -> None:
     tails = ["", "+cu12torch2.8", "+cu128torch2.8"]
     for tail in tails:
         (tmp_path / f"flash_attn-2.8.3.post2{tail}-cp312-cp312-win_amd64.whl").touch()
-    found = decide(with_strategy(strategy="prebuilt", prebuilt=(str(tmp_path),)), CELL)
+    found = apply_strategy(with_strategy(strategy="prebuilt", prebuilt=(str(tmp_path),)), CELL)
     assert found.offer is not None
     assert "torch" in found.offer.file
     assert found.others[-1].file == "flash_attn-2.8.3.post2-cp312-cp312-win_amd64.whl"
-    assert unstated(found.offer, CELL) == []
-    assert unstated(found.others[-1], CELL) == ["torch", "CUDA"]
+    assert unstated_versions(found.offer, CELL) == []
+    assert unstated_versions(found.others[-1], CELL) == ["torch", "CUDA"]
 
 
 def test_wheels_of_this_machine_are_for_no_windows() -> None:
     here = platforms_of(windows=False)
     linux = offer("+cu128torch2.8-cp312-cp312-linux_x86_64")
-    assert match(FLASH, CELL, [linux], ["linux_x86_64"]).offer == linux
-    assert match(FLASH, CELL, [linux]).offer is None
+    assert match_offers(FLASH, CELL, [linux], ["linux_x86_64"]).offer == linux
+    assert match_offers(FLASH, CELL, [linux]).offer is None
     assert "win_amd64" not in here
     assert platforms_of(windows=True) == ("win_amd64",)
 
 
 def test_a_crate_is_not_to_be_had_prebuilt() -> None:
     with pytest.raises(ConfigError, match="only wheels"):
-        decide(load_recipe("candle-flash-attn").model_copy(update={"strategy": "prebuilt"}), CELL)
+        apply_strategy(
+            load_recipe("candle-flash-attn").model_copy(update={"strategy": "prebuilt"}), CELL
+        )
 
 
 # -- proof ----------------------------------------------------------------------------------------
@@ -179,9 +181,9 @@ def offered(path: Path, sha256: str | None = None) -> Offer:
 
 def wrong(path: Path, torch: str = "2.8", cuda: str = "13.0") -> str:
     """Why a wheel for Python 3.11 and an H100 is not used; empty: it is."""
-    target = Target(python="3.11", torch=torch, cuda=cuda, archs=parse("90"))
+    target = Target(python="3.11", torch=torch, cuda=cuda, archs=parse_arch_list("90"))
     try:
-        examine(path, offered(path), target)
+        audit_prebuilt_wheel(path, offered(path), target)
     except AuditError as error:
         return error.message
     return ""
@@ -191,16 +193,18 @@ def test_a_good_wheel_is_taken_with_its_sums(tmp_path: Path) -> None:
     path = wheel(tmp_path, FILES)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     (tmp_path / "SHA256SUMS").write_text(f"{digest} *{NAME}\nnonsense\n")
-    (found,) = offers_of(str(tmp_path), "pkg")
+    (found,) = list_wheel_offers(str(tmp_path), "pkg")
     assert found.sha256 == digest
-    seen = examine(path, found, Target(python="3.11", cuda="13.0", archs=parse("90")))
+    seen = audit_prebuilt_wheel(
+        path, found, Target(python="3.11", cuda="13.0", archs=parse_arch_list("90"))
+    )
     assert (seen.file, seen.sha256) == (NAME, digest)
 
 
 def test_other_bytes_than_stated(tmp_path: Path) -> None:
     path = wheel(tmp_path, FILES)
     with pytest.raises(AuditError, match="its sha256 is"):
-        examine(path, offered(path, "0" * 64), CELL)
+        audit_prebuilt_wheel(path, offered(path, "0" * 64), CELL)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +264,7 @@ def test_every_container_must_serve_every_gpu(
     entries = [(PTX, a[1:], 8) if a[0] == "P" else (ELF, a, 8) for a in inside.split()]
     data = pe(tail=b"".join(container(entry) for entry in entries))
     path = wheel(tmp_path, {**FILES, "pkg/_C.cp311-win_amd64.pyd": data})
-    assert uncovered(inspect(path).binaries, parse(asked)) == lacking
+    assert unsupported_archs(inspect_wheel(path).binaries, parse_arch_list(asked)) == lacking
 
 
 def test_remote_wheels_need_a_stated_hash_and_must_have_it(
@@ -272,7 +276,7 @@ def test_remote_wheels_need_a_stated_hash_and_must_have_it(
         asked.append(source.url)
         target.write_bytes(b"a wheel")
 
-    monkeypatch.setattr("pipelines.toolchain.obtaining.download", download)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download_source", download)
     cache = lock.Cache(lock.load_lock(), tmp_path)
     place, name = "https://x.example/a.whl#sha256=0", "a-1-py3-none-any.whl"
     digest = hashlib.sha256(b"a wheel").hexdigest()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from environments import RTX_4090, Windows
 
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core import model
 from pipelines.core.errors import ConfigError
 from pipelines.plan.config import presets
@@ -18,7 +18,7 @@ from pipelines.plan.matrix.torches import load_torches
 from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.data import PRESETS
 from pipelines.publish.which.looking import Place
-from pipelines.publish.which.reporting import Report, report
+from pipelines.publish.which.reporting import Report, build_report
 from pipelines.publish.which.texts import RefusalError
 
 SETS = "--for comfyui: --python 3.13 --cuda 13.0"
@@ -35,12 +35,12 @@ def test_each_is_a_cell_that_there_is() -> None:
 
 
 def test_what_is_typed_wins() -> None:
-    axes, words = presets.applied("comfyui", {"cuda": "12.8", "recipe": "xformers"})
+    axes, words = presets.apply_preset("comfyui", {"cuda": "12.8", "recipe": "xformers"})
     assert axes == {"cuda": "12.8", "recipe": "xformers", "python": "3.13"}
     assert words.startswith("--for comfyui: --python 3.13 (ComfyUI's")
     assert words.endswith("; --cuda 12.8 is typed, and not 13.0")
     assert "pull/10508" in words
-    axes, words = presets.applied("comfyui", {"python": "3.13", "cuda": "13.0"})
+    axes, words = presets.apply_preset("comfyui", {"python": "3.13", "cuda": "13.0"})
     assert "nothing more" in words  # and nothing is said of what is the same
     assert "is typed" not in words
 
@@ -48,7 +48,7 @@ def test_what_is_typed_wins() -> None:
 def test_one_for_which_nothing_is_built() -> None:
     """``which`` knows the same Python by the name that fits an x64 one."""
     with pytest.raises(ConfigError) as refused:
-        presets.applied("comfyui-arm64", {})
+        presets.apply_preset("comfyui-arm64", {})
     assert presets.load_presets()["comfyui-arm64"].source in refused.value.hint
     assert "comfyui-arm64" not in {name for name, *_ in PRESETS}
 
@@ -58,15 +58,15 @@ def test_one_that_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
     said = []
     for days in (90, 91):
         today = one.date + timedelta(days=days)
-        monkeypatch.setattr(model, "today", lambda today=today: today)
-        said.append(presets.applied("comfyui", {})[1])
+        monkeypatch.setattr(model, "current_date", lambda today=today: today)
+        said.append(presets.apply_preset("comfyui", {})[1])
     assert said[0] != said[1]
 
 
 @pytest.mark.parametrize(("typed", "near"), [("comfy", "comfyui"), ("comfyui-cu128", "comfyui")])
 def test_an_unknown_one(typed: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean {near}") as refused:
-        presets.applied(typed, {})
+        presets.apply_preset(typed, {})
     assert "There are: comfyui, comfyui-cu126" in refused.value.hint
 
 
@@ -89,22 +89,29 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
 
 def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     """The cells, and what was set, which is not a part of the answer for programs."""
-    assert run(["plan", "--for", "comfyui", "--recipe", "smoke-attention", "--json"]) == 0
+    assert (
+        run_command_line(["plan", "--for", "comfyui", "--recipe", "smoke-attention", "--json"]) == 0
+    )
     said = capsys.readouterr()
     assert [cell["id"] for cell in json.loads(said.out)["cells"]] == ["cp313-cu130"]
     assert SETS in said.err
-    assert run(["plan", "--for=comfyui", "--recipe", "smoke-attention", "--python", "3.11"]) == 0
+    assert (
+        run_command_line(
+            ["plan", "--for=comfyui", "--recipe", "smoke-attention", "--python", "3.11"]
+        )
+        == 0
+    )
     said = capsys.readouterr()
     text = " ".join((said.out + said.err).split())
     assert "cp311-cu130" in text
     assert "--python 3.11 is typed, and not 3.13" in text
-    assert run(["plan", "--for", "comfi", "--recipe", "smoke-attention"]) == 2
+    assert run_command_line(["plan", "--for", "comfi", "--recipe", "smoke-attention"]) == 2
     assert "did you mean comfyui" in capsys.readouterr().err
 
 
 def test_a_line_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
     """One order: said once, and meant by each."""
-    assert run(["build", "--for", "comfyui", "--dry-run"]) == 0
+    assert run_command_line(["build", "--for", "comfyui", "--dry-run"]) == 0
     text = capsys.readouterr().out
     assert text.count(SETS) == 1
     assert "Would build smoke-attention for cp313, CUDA 13.0" in text
@@ -121,7 +128,7 @@ def portable(room: Path, *beside: str, folder: str = "python_embeded") -> tuple[
 
 
 def seen(place: Place, preset: str = "") -> Report:
-    return report(place, [], driver=RTX_4090, load=False, preset=preset)
+    return build_report(place, [], driver=RTX_4090, load=False, preset=preset)
 
 
 def test_which_knows_its_python(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from invoke.exceptions import Exit
 from typed import calls, flags
 
 import pipelines
-from pipelines.cli.program import COMMANDS, run
+from pipelines.cli.program import COMMANDS, run_command_line
 from pipelines.core.errors import LIKELY, UNKNOWN, ConfigError, StorageError, UnexpectedError
-from pipelines.core.hosttext import secret
+from pipelines.core.hosttext import remember_secret
 
 ROOT = Path(__file__).parents[2]
 Captured = pytest.CaptureFixture[str]
@@ -54,7 +54,7 @@ def start(*words: str, cwd: Path = ROOT, **env: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["--list"], ["-l"]])
 def test_help_of_the_program(words: list[str], capsys: Captured) -> None:
-    assert run(words) == 0
+    assert run_command_line(words) == 0
     said = capsys.readouterr().out
     assert said.startswith("Usage: wcw COMMAND")
     assert said.index("\n  provision ") < said.index("\n  build ") < said.index("\n  lock ")
@@ -68,7 +68,7 @@ def test_help_of_the_program(words: list[str], capsys: Captured) -> None:
     ["build -h", "build --help", "--help build", "-h build", "build --jobs 2 -h", "test build -h"],
 )
 def test_help_of_a_command(words: str, capsys: Captured) -> None:
-    assert run(words.split()) == 0
+    assert run_command_line(words.split()) == 0
     said = capsys.readouterr().out
     assert said.startswith("Usage: wcw build [FLAGS]\n\nBuild the wheel")
     assert "-r, --recipe VALUE" in said
@@ -78,13 +78,13 @@ def test_help_of_a_command(words: str, capsys: Captured) -> None:
 
 @pytest.mark.parametrize("command", ["wheelhouse", "compare", "report", "diagnose"])
 def test_help_is_not_taken_for_a_word_that_is_missing(command: str, capsys: Captured) -> None:
-    assert run([command, "--help"]) == 0
+    assert run_command_line([command, "--help"]) == 0
     assert f"Usage: wcw {command} " in capsys.readouterr().out
 
 
 def test_version(capsys: Captured) -> None:
     for word in ("--version", "-V", "version"):
-        assert run([word]) == 0
+        assert run_command_line([word]) == 0
         assert capsys.readouterr().out == f"windows-cuda-wheels {pipelines.__version__}\n"
 
 
@@ -93,7 +93,7 @@ def test_the_example_is_not_built_in_place_of_a_project(
     line: str, tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "pipeline.yaml").unlink()
-    assert run(line.split()) == ConfigError.exit_code
+    assert run_command_line(line.split()) == ConfigError.exit_code
     said = capsys.readouterr().err
     assert "there is no pipeline.yaml here" in said
     assert "wcw init" in said
@@ -101,9 +101,9 @@ def test_the_example_is_not_built_in_place_of_a_project(
 
 
 def test_help_as_a_command(capsys: Captured) -> None:
-    assert run(["help", "build"]) == 0
+    assert run_command_line(["help", "build"]) == 0
     assert "Usage: wcw build " in capsys.readouterr().out
-    assert run(["help"]) == 0
+    assert run_command_line(["help"]) == 0
     assert "Usage: wcw COMMAND" in capsys.readouterr().out
 
 
@@ -153,7 +153,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("line", "said"), WRONG.items())
 def test_words_that_are_none(line: str, said: tuple[str, str], capsys: Captured) -> None:
-    assert run(line.split()) == ConfigError.exit_code
+    assert run_command_line(line.split()) == ConfigError.exit_code
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("configuration error: ")
@@ -229,9 +229,9 @@ def test_a_flag_beside_an_own_one_is_not_lost() -> None:
 
 def test_what_is_typed_twice_is_done_twice(capsys: Captured) -> None:
     """Such as ``host start host stop host start``, or doctor before and after provision."""
-    run(["runs"])
+    run_command_line(["runs"])
     once = capsys.readouterr().out
-    assert run(["runs", "runs"]) == 0
+    assert run_command_line(["runs", "runs"]) == 0
     assert once
     assert capsys.readouterr().out == 2 * once
 
@@ -247,15 +247,15 @@ def test_a_line_is_shown_as_a_whole_or_not_at_all() -> None:
 )
 def test_every_command_can_tell_more(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr("pipelines.core.logs.configure", asked.append)
-    run(line.split())
+    monkeypatch.setattr("pipelines.core.logs.configure_logging", asked.append)
+    run_command_line(line.split())
     assert asked == [1]
 
 
 def test_quiet(capsys: Captured) -> None:
-    assert run(["plan", "--quiet"]) == 0
+    assert run_command_line(["plan", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")
-    assert run(["plan", "--python", "three", "-q"]) == ConfigError.exit_code
+    assert run_command_line(["plan", "--python", "three", "-q"]) == ConfigError.exit_code
     assert capsys.readouterr().err.startswith("configuration error: ")
 
 
@@ -263,7 +263,7 @@ def test_quiet(capsys: Captured) -> None:
 
 
 def completed(capsys: Captured, *typed: str) -> list[str]:
-    assert run(["--complete", "--", *typed]) == 0
+    assert run_command_line(["--complete", "--", *typed]) == 0
     return capsys.readouterr().out.split()
 
 
@@ -280,13 +280,13 @@ def test_completion(capsys: Captured) -> None:
     "words", ["--complete", "--complete --", "--complete x", "--complete -- x"]
 )
 def test_completion_of_no_line(words: str, capsys: Captured) -> None:
-    assert run(words.split()) == 0
+    assert run_command_line(words.split()) == 0
     assert "build" in capsys.readouterr().out.split()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str, capsys: Captured) -> None:
-    assert run(["--print-completion-script", shell]) == 0
+    assert run_command_line(["--print-completion-script", shell]) == 0
     said = capsys.readouterr().out
     assert "--complete -- " in said
     assert "complete_wcw" in said
@@ -309,48 +309,51 @@ def test_completion_in_bash(tmp_path: Path) -> None:
 
 
 def test_a_plan(capsys: Captured) -> None:
-    assert run(["plan", "--json", "--python", "3.11"]) == 0
+    assert run_command_line(["plan", "--json", "--python", "3.11"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["cells"]
     assert out.isascii()
     assert err == ""
-    assert run(["plan", "--format", "json", "--python", "3.11"]) == 0
+    assert run_command_line(["plan", "--format", "json", "--python", "3.11"]) == 0
     assert capsys.readouterr().out == out
 
 
 def test_a_diagnosis(tmp_path: Path, capsys: Captured) -> None:
     log = tmp_path / "build.log"
     log.write_text("FAILED: a.o\nnvcc fatal   : Unsupported gpu architecture 'compute_120'\n")
-    assert run(["diagnose", str(log), "--json"]) == 0
+    assert run_command_line(["diagnose", str(log), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document.keys() == {"schema", "log", "cause", "ended", "facts", "others"}
     assert document["cause"]["line"] == 2
     assert "gpu architecture" in document["cause"]["text"]
     log.write_text("all is well\n")
-    assert run(["diagnose", "--json", str(log)]) == UNKNOWN
+    assert run_command_line(["diagnose", "--json", str(log)]) == UNKNOWN
     assert json.loads(capsys.readouterr().out)["cause"] is None
 
 
 def test_an_unknown_failure_is_shown_with_its_lines(tmp_path: Path, capsys: Captured) -> None:
     log, report = tmp_path / "build.log", tmp_path / "issue.txt"
     log.write_text("one\ntwo\nAn odd Error: it broke in C:\\Users\\jane\\x\nfour\n")
-    assert run(["diagnose", str(log), "--report", str(report)]) == UNKNOWN
+    assert run_command_line(["diagnose", str(log), "--report", str(report)]) == UNKNOWN
     out = capsys.readouterr().out
     assert all(line in out for line in ("one", "two", "it broke", "four", "tool-error"))
     assert "jane" not in report.read_text()
     assert "it broke" in report.read_text()
     log.write_text("error: [WinError 2] x\n")
-    assert run(["diagnose", str(log)]) == LIKELY
-    assert run(["diagnose", str(log), "--report", str(tmp_path)]) == StorageError.exit_code
+    assert run_command_line(["diagnose", str(log)]) == LIKELY
+    assert (
+        run_command_line(["diagnose", str(log), "--report", str(tmp_path)])
+        == StorageError.exit_code
+    )
     log.write_text("first\n\nand last\n")
     capsys.readouterr()
-    assert run(["diagnose", str(log)]) == UNKNOWN
+    assert run_command_line(["diagnose", str(log)]) == UNKNOWN
     assert "and last" in capsys.readouterr().out
 
 
 def test_a_comparison(tmp_path: Path, capsys: Captured) -> None:
     good, bad = samples.good(tmp_path / "a"), samples.failed_build(tmp_path / "b")
-    assert run(["compare", str(good.path), str(bad.path), "--json"]) == 15
+    assert run_command_line(["compare", str(good.path), str(bad.path), "--json"]) == 15
     data = json.loads(capsys.readouterr().out)
     assert (data["schema"], data["before"], data["after"]) == (1, good.id, bad.id)
     assert data["worse"] == sum(one["judgement"] == "worse" for one in data["differences"]) > 0
@@ -358,7 +361,7 @@ def test_a_comparison(tmp_path: Path, capsys: Captured) -> None:
 
 @pytest.mark.parametrize("line", ["jobs --json --cancel x", "cache --json --prune"])
 def test_what_does_something_has_no_json(line: str, capsys: Captured) -> None:
-    assert run(line.split()) == ConfigError.exit_code
+    assert run_command_line(line.split()) == ConfigError.exit_code
     assert "--json" in capsys.readouterr().err
 
 
@@ -374,7 +377,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
     """``compare`` ends in something unforeseen."""
 
     def fail(*_: object, **__: object) -> int:
-        secret("correct-horse")
+        remember_secret("correct-horse")
         raise Odd("it is\nodd: correct-horse")
 
     monkeypatch.setattr("pipelines.cli.compare.run_compare", fail)
@@ -382,7 +385,7 @@ def odd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("odd")
 def test_the_unexpected_is_a_line_and_a_file(tmp_path: Path, capsys: Captured) -> None:
-    assert run(["compare", "a", "b"]) == UnexpectedError.exit_code == 70
+    assert run_command_line(["compare", "a", "b"]) == UnexpectedError.exit_code == 70
     out, err = capsys.readouterr()
     (file,) = (tmp_path / "cache/windows-cuda-wheels/errors").iterdir()
     assert out == ""
@@ -399,11 +402,11 @@ def test_the_unexpected_is_a_line_and_a_file(tmp_path: Path, capsys: Captured) -
 @pytest.mark.usefixtures("odd")
 def test_with_v_the_trace_is_shown(capsys: Captured) -> None:
     try:
-        assert run(["compare", "a", "b", "-v"]) == 70
+        assert run_command_line(["compare", "a", "b", "-v"]) == 70
     finally:
-        from pipelines.core.logs import configure
+        from pipelines.core.logs import configure_logging
 
-        configure(0)
+        configure_logging(0)
     err = capsys.readouterr().err
     assert "run_compare" in err
     assert "correct-horse" not in err
@@ -414,7 +417,7 @@ def test_the_trace_of_a_run_is_in_its_directory(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipelines.cli.exit.run_folder", lambda: tmp_path / "run")
-    assert run(["compare", "a", "b"]) == 70
+    assert run_command_line(["compare", "a", "b"]) == 70
     assert [*(tmp_path / "run").iterdir()]
     assert not (tmp_path / "cache").exists()
     assert str(tmp_path / "run") in capsys.readouterr().err
@@ -426,7 +429,7 @@ def test_where_nothing_can_be_written(
 ) -> None:
     (tmp_path / "cache").write_text("a file")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
-    assert run(["compare", "a", "b"]) == 70
+    assert run_command_line(["compare", "a", "b"]) == 70
     assert "could not be written" in capsys.readouterr().err
 
 
@@ -435,7 +438,7 @@ def test_endless_recursion(monkeypatch: pytest.MonkeyPatch, capsys: Captured) ->
         return deeper(depth + 1)
 
     monkeypatch.setattr("pipelines.cli.compare.run_compare", lambda *_, **__: deeper(0))
-    assert run(["compare", "a", "b"]) == 70
+    assert run_command_line(["compare", "a", "b"]) == 70
     assert "RecursionError" in capsys.readouterr().err
 
 
@@ -444,8 +447,10 @@ def test_closing_fails_as_well(monkeypatch: pytest.MonkeyPatch, capsys: Captured
         raise Odd("while closing")
 
     monkeypatch.setattr("pipelines.cli.program.close_line", fail)
-    assert run(["compare", "a", "b"]) == ConfigError.exit_code, "the first error counts"
-    assert run(["plan", "--python", "3.11"]) == 70
+    assert run_command_line(["compare", "a", "b"]) == ConfigError.exit_code, (
+        "the first error counts"
+    )
+    assert run_command_line(["plan", "--python", "3.11"]) == 70
     assert capsys.readouterr().err.count("while closing") == 2
 
 
@@ -460,7 +465,7 @@ def test_a_damaged_record(
     folder.mkdir()
     (folder / "record.sqlite").write_bytes(damage)
     (tmp_path / "record.sqlite").write_bytes(damage)
-    assert run([*command, str(folder)]) == ConfigError.exit_code
+    assert run_command_line([*command, str(folder)]) == ConfigError.exit_code
     err = capsys.readouterr().err
     assert "has no readable record" in err
     assert "Free some space" not in err
@@ -469,7 +474,7 @@ def test_a_damaged_record(
 @pytest.mark.parametrize("place", ["README.md", "README.md/below", "/proc/x"])
 def test_a_wheelhouse_where_none_can_be(tmp_path: Path, place: str, capsys: Captured) -> None:
     (tmp_path / "README.md").touch()
-    assert run(["wheelhouse", place]) == 11
+    assert run_command_line(["wheelhouse", place]) == 11
     assert f"storage error: cannot create {place}" in capsys.readouterr().err
 
 
@@ -569,13 +574,13 @@ def test_two_words_may_be_one_command(typed: str, meant: list[str]) -> None:
     "words", [["plan", "--recipe", "x" * 3000], ["compare", "x" * 3000, "y"], ["audit", "x" * 3000]]
 )
 def test_what_is_too_long_for_a_file_is_no_fault_of_the_program(words: list[str]) -> None:
-    assert run(words) == ConfigError.exit_code
+    assert run_command_line(words) == ConfigError.exit_code
 
 
 def test_compiled_files_are_written_as_python_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """invoke's program sets it for the whole process."""
     for said in (True, False):
         monkeypatch.setattr(sys, "dont_write_bytecode", said)
-        assert run(["--version"]) == 0
-        assert run(["hosts", "--json"]) == 0
+        assert run_command_line(["--version"]) == 0
+        assert run_command_line(["hosts", "--json"]) == 0
         assert sys.dont_write_bytecode is said

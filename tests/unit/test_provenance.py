@@ -29,7 +29,7 @@ from test_rebuild import party, tree, wheel_of
 from wheels import checked
 
 from pipelines.cli import lines
-from pipelines.cli.program import run as wcw
+from pipelines.cli.program import run_command_line as wcw
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import HOSTS
 from pipelines.core.files import find_nearby, sha256_of
@@ -40,16 +40,16 @@ from pipelines.publish.provenance.statement import (
     PREDICATE,
     SIGNED,
     UNSIGNED,
-    statement,
+    make_statement,
     write_statements,
 )
-from pipelines.publish.provenance.verifying import Verified, find, verify
+from pipelines.publish.provenance.verifying import Verified, find_provenance, verify_provenance
 from pipelines.record import seal
 from pipelines.record.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import load_lock
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
@@ -92,13 +92,13 @@ class Desk:
 
     def signed(self, signer: CryptoSigner) -> Path:
         data = (self.run / "manifest.json").read_bytes()
-        return attesting.attest(checked(self.wheel), data, self.run, signer)
+        return attesting.attest_wheel(checked(self.wheel), data, self.run, signer)
 
     def look(self, *keys: Path, wheel: Path | None = None, of: Path | None = None) -> Verified:
         named = () if keys == (NONE,) else keys or (self.my_pub,)
         loaded = [(path, signing.load_public(path)) for path in named]
         wheel = wheel or self.wheel
-        return verify(wheel, of or find(wheel), loaded, load_lock())
+        return verify_provenance(wheel, of or find_provenance(wheel), loaded, load_lock())
 
     def change(self, change: Callable[[dict[str, Any]], object]) -> None:
         """Change the envelope that is there."""
@@ -111,7 +111,7 @@ class Desk:
         said = json.loads(base64.b64decode(json.loads(self.envelope.read_text())["payload"]))
         change(said)
         signer = signing.load_private(key or self.mine, nobody)
-        self.envelope.write_bytes(signing.sign(json.dumps(said).encode(), signer))
+        self.envelope.write_bytes(signing.sign_envelope(json.dumps(said).encode(), signer))
 
 
 NONE = Path("none")
@@ -223,7 +223,7 @@ def test_an_older_statement_is_refused_where_a_later_one_was_seen(desk: Desk) ->
     assert desk.look().code == 0
     key = signing.load_public(desk.my_pub)
     least = {"serial": "9" * 15}
-    found = verify(desk.wheel, desk.envelope, [(desk.my_pub, key)], load_lock(), least)
+    found = verify_provenance(desk.wheel, desk.envelope, [(desk.my_pub, key)], load_lock(), least)
     assert {one.id for one in found.findings if one.failed} == {"require-serial"}
 
 
@@ -699,7 +699,7 @@ def test_a_name_in_the_wheel_that_is_no_text(desk: Desk) -> None:
     desk.forge(lambda said: said["subject"][0]["digest"].update(sha256=sha256_of(desk.wheel)))
     refused(desk.look(), "sbom", "cannot be read")
     with pytest.raises(AuditError, match="cannot be read"):
-        inspect(desk.wheel)
+        inspect_wheel(desk.wheel)
 
 
 def test_a_wheel_at_the_top_has_nothing_above_it() -> None:
@@ -745,7 +745,7 @@ def test_a_deep_predicate(desk: Desk, depth: int) -> None:
     head["subject"] = [{"name": "a", "digest": {"sha256": "a"}}]  # type: ignore[assignment]
     raw = json.dumps(head)[:-1] + f', "predicate": {text}}}'
     signer = signing.load_private(desk.mine, nobody)
-    desk.envelope.write_bytes(signing.sign(raw.encode(), signer))
+    desk.envelope.write_bytes(signing.sign_envelope(raw.encode(), signer))
     refused(desk.look(), desk.look().findings[0].id, "")
 
 
@@ -824,13 +824,13 @@ def test_what_is_no_key(desk: Desk) -> None:
 
 def test_where_a_passphrase_comes_from(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WCW_TEST_PHRASE", "correct horse")
-    assert attesting.passphrase(desk.mine, "WCW_TEST_PHRASE")() == "correct horse"
+    assert attesting.passphrase_reader(desk.mine, "WCW_TEST_PHRASE")() == "correct horse"
     monkeypatch.delenv("WCW_TEST_PHRASE")
     with pytest.raises(ConfigError, match="WCW_TEST_PHRASE with its passphrase is not set"):
-        attesting.passphrase(desk.mine, "WCW_TEST_PHRASE")()
+        attesting.passphrase_reader(desk.mine, "WCW_TEST_PHRASE")()
     monkeypatch.setattr("sys.stdin", (desk.room / "mine.pub").open())
     with pytest.raises(ConfigError, match="no terminal to prompt"):
-        attesting.passphrase(desk.mine, None)()
+        attesting.passphrase_reader(desk.mine, None)()
 
 
 # -- the commands ----------------------------------------------------------------------------------
@@ -911,21 +911,23 @@ def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
     data = json.loads((desk.run / "manifest.json").read_text())
     data["inputs"]["origin"] = "given, not built here"
     with pytest.raises(ValueError, match="not built here"):
-        statement(json.dumps(data).encode(), desk.wheel.name)
+        make_statement(json.dumps(data).encode(), desk.wheel.name)
     data["inputs"]["origin"] = None
     data["stages"]["audit"] = "failed"
     with pytest.raises(ValueError, match="its stage audit did not pass"):
-        statement(json.dumps(data).encode(), desk.wheel.name)
+        make_statement(json.dumps(data).encode(), desk.wheel.name)
     data["stages"]["audit"] = "passed"
     data["inputs"]["materials"]["tool"] = {"setuptools": "msvc"}
     with pytest.raises(ValueError, match="tool setuptools is msvc, not a sha256"):
-        statement(json.dumps(data).encode(), desk.wheel.name)
+        make_statement(json.dumps(data).encode(), desk.wheel.name)
     data["inputs"]["materials"]["tool"] = {"setuptools": "56" * 32, "uv": "12" * 32}
     data["tools"]["uv"] = {"version": "1.0", "sha256": "34" * 32}
     with pytest.raises(ValueError, match=r"tool uv had sha256 3434.*, but 1212"):
-        statement(json.dumps(data).encode(), desk.wheel.name)
+        make_statement(json.dumps(data).encode(), desk.wheel.name)
     data["tools"]["uv"]["sha256"] = None
-    said = statement(json.dumps(data).encode(), desk.wheel.name)["predicate"]["buildDefinition"]
+    said = make_statement(json.dumps(data).encode(), desk.wheel.name)["predicate"][
+        "buildDefinition"
+    ]
     names = [one["name"] for one in said["resolvedDependencies"]]
     assert names == ["source", "setuptools", "uv"], "and not the tool set, which is no file"
     assert said["resolvedDependencies"][2]["annotations"]["hashed"] == "not by this run"

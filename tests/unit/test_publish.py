@@ -29,7 +29,7 @@ from pipelines.hosts.container.backends import SandboxBackend, WindowsBackend
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.publish.index.catalogue import PREVIEW
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.store import Store
 from pipelines.record.results import AuditedFile, AuditResult, BuildResult, ErrorResult, SmokeResult
 from pipelines.record.run import Run
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("own_directory")
 
 
 def published(tmp_path: Path, *words: str) -> int:
-    return program.run(["publish", *words, "--to", str(tmp_path / "index")])
+    return program.run_command_line(["publish", *words, "--to", str(tmp_path / "index")])
 
 
 def catalogue(tmp_path: Path) -> dict[str, Any]:
@@ -422,7 +422,9 @@ def test_yanked_wheels_say_why_and_stay(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_orders_that_make_no_sense(tmp_path: Path, words: list[str]) -> None:
     run = finished(tmp_path / "out").path.name
-    assert program.run([word.format(run=run) for word in words]) == ConfigError.exit_code
+    assert (
+        program.run_command_line([word.format(run=run) for word in words]) == ConfigError.exit_code
+    )
     assert not (tmp_path / "index").exists()
 
 
@@ -472,7 +474,7 @@ def test_what_the_real_stages_leave_can_be_published(tmp_path: Path) -> None:
     assert offer.entry.sass == line.plan.archs.effective.sass == ("90a",)
     assert offer.wheel.sha256 == audited.files[0].sha256
     assert offer.entry.smoke.verdict == "untested"
-    done = publish(Store(str(tmp_path / "index")), Order([offer]), say=lambda _: None)
+    done = publish_wheels(Store(str(tmp_path / "index")), Order([offer]), say=lambda _: None)
     assert {one.name.label for one in done.fresh} == {"", "cu130_sm90"}
 
 
@@ -521,7 +523,7 @@ def test_a_test_of_another_controller_is_worth_what_its_kind_of_host_is(
     run = of_the_sandbox(tmp_path / "out")
     other = Sealer(Ed25519PrivateKey.generate())
     with monkeypatch.context() as theirs:
-        theirs.setattr("pipelines.record.run.sealer", lambda: other)
+        theirs.setattr("pipelines.record.run.load_or_create_sealer", lambda: other)
         samples.stage(run, "test", "passed", 4.0, run.result(SmokeResult))
     write_manifest(run)
     for kind in ("sandbox", "linux", "windows"):

@@ -16,7 +16,7 @@ from loopback import listening
 
 from pipelines.cli import program
 from pipelines.core.errors import AuditError, ConfigError, HostError, StorageError
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.store import Store
 
 Said = pytest.CaptureFixture[str]
@@ -29,9 +29,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     room = tmp_path_factory.mktemp("made")
     runs = [finished(room / "out"), finished(room / "out", version="2.8.4")]
     store = Store(str(room / "index"))
-    publish(store, Order(offers_of(runs, untested=False)), say=lambda _: None)
+    publish_wheels(store, Order(offers_of(runs, untested=False)), say=lambda _: None)
     file = "demo_attn-2.8.4+cu128torch2.8-cp312-cp312-win_amd64.whl"
-    publish(store, Order(yank=file, because="wrong numbers"), say=lambda _: None)
+    publish_wheels(store, Order(yank=file, because="wrong numbers"), say=lambda _: None)
     return room / "index"
 
 
@@ -41,7 +41,7 @@ def index(made: Path, tmp_path: Path) -> Path:
 
 
 def check(address: str, *words: str) -> int:
-    return program.run(["publish", "--check", address, *words])
+    return program.run_command_line(["publish", "--check", address, *words])
 
 
 def test_a_whole_index_is_counted(index: Path, capsys: Said) -> None:
@@ -236,7 +236,7 @@ def test_nothing_is_sent_where_no_index_can_be(tmp_path: Path, capsys: Said) -> 
     with front(tmp_path, **heard) as address:
         registry = f"http://me:secret@{address.rpartition('/')[2]}/api/v4/projects/1/packages/pypi"
         for to in (registry, "https://gitlab.com/x", "hf://datasets/me/wheels"):
-            assert program.run(["publish", run, "--to", to]) == ConfigError.exit_code
+            assert program.run_command_line(["publish", run, "--to", to]) == ConfigError.exit_code
             said = capsys.readouterr().err
             assert "secret" not in said
     assert not asked
@@ -284,7 +284,7 @@ def test_where_there_is_no_answer(address: str, kind: type[Any], capsys: Said) -
 
 def test_an_empty_index_and_no_index_do_not_pass(tmp_path: Path, index: Path) -> None:
     (tmp_path / "empty").mkdir()
-    publish(Store(str(tmp_path / "empty")), Order(tracks=""), say=lambda _: None)
+    publish_wheels(Store(str(tmp_path / "empty")), Order(tracks=""), say=lambda _: None)
     (index / "catalogue.json").write_text("{")
     for folder in (tmp_path / "empty", index, tmp_path):
         with served(folder) as address:

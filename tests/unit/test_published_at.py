@@ -17,7 +17,7 @@ from test_rebuild import party as party_of
 from pipelines.core.errors import AuditError, ConfigError, LockError, PipelineError
 from pipelines.publish.rebuild.address import published_at
 from pipelines.publish.rebuild.published import read_published
-from pipelines.publish.rebuild.run import as_json, run_rebuild
+from pipelines.publish.rebuild.run import rebuild_verdict_json, run_rebuild
 from pipelines.stages.line import run_build
 from pipelines.toolchain import obtaining
 from pipelines.toolchain.lock import Cache, load_lock
@@ -69,7 +69,7 @@ def test_a_second_party_rebuilds_what_it_has_only_the_address_of(
     assert found.wheel.is_relative_to(cache.root)
     line = we(tmp_path)
     run_rebuild(line, found)
-    assert as_json(line.run)["verdict"] == "identical"
+    assert rebuild_verdict_json(line.run)["verdict"] == "identical"
 
 
 def test_without_the_wheel_its_sha256_is_compared(

@@ -14,9 +14,9 @@ from pipelines.core.errors import LockError
 from pipelines.doctor.inspect import inspect_controller
 from pipelines.hosts.base import Existing
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.plan import planned
+from pipelines.plan.matrix.plan import plan_matrix
 from pipelines.plan.provisioning.resources import known_missing
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import provision as remote
@@ -56,7 +56,7 @@ def plan_of(kind: str, recipe: str, tmp_path: Path) -> BuildPlan:
         axes.pop("host")
         made = plan_for(tmp_path, Desk(None), **axes)
     else:
-        made = resolve(settings(kind), Request(axes=axes))
+        made = resolve_build_plan(settings(kind), Request(axes=axes))
     return dataclasses.replace(made, cache=Cache(load_lock(), tmp_path / "cache"))
 
 
@@ -84,7 +84,7 @@ def test_every_default_is_planned_with_yes(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = load_recipe(recipe)
     axes = {"recipe": recipe, "cuda": found.cuda, "torch": found.torch, "python": python_of(recipe)}
-    made = planned(
+    made = plan_matrix(
         settings(kind),
         Request(axes={axis: text for axis, text in axes.items() if text}),
         facts=HostFacts(cores=16, memory=1 << 37),

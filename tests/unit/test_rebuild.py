@@ -25,10 +25,10 @@ from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import sha256_of
 from pipelines.hosts.base import Existing
 from pipelines.publish.rebuild.published import Published, read_published
-from pipelines.publish.rebuild.run import as_json, run_rebuild
+from pipelines.publish.rebuild.run import rebuild_verdict_json, run_rebuild
 from pipelines.record.results import BuildResult, RebuildResult
 from pipelines.reports.load import load_view
-from pipelines.reports.suites import suites
+from pipelines.reports.suites import junit_suites
 from pipelines.stages.line import Line, run_build
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_a_second_party_builds_the_same_bytes(tmp_path: Path, published: Path, n
     line = we(tmp_path)
     path = run_rebuild(line, read_published(str(asked)))
     assert wheel_of(path).read_bytes() == wheel_of(published).read_bytes()
-    assert as_json(line.run)["verdict"] == "identical"
+    assert rebuild_verdict_json(line.run)["verdict"] == "identical"
     built = line.run.result(BuildResult)
     assert built is not None
     assert str(tmp_path / "we" / "root") in built.directory
@@ -117,7 +117,7 @@ def test_a_second_party_builds_the_same_bytes(tmp_path: Path, published: Path, n
         "passed",
         "rebuilt: byte for byte identical to the published wheel",
     )
-    (suite,) = (one for one in suites(line.run) if one.name.endswith(".rebuild"))
+    (suite,) = (one for one in junit_suites(line.run) if one.name.endswith(".rebuild"))
     assert suite.cases[0].outcome == "passed"
     assert suite.cases[0].properties["verdict"] == "identical"
     assert json.loads((path / "manifest.json").read_text())["rebuilt"]["verdict"] == "identical"
@@ -152,12 +152,12 @@ def test_one_changed_byte_is_found_and_named(tmp_path: Path, published: Path) ->
     rows = dict(dict(view.provenance)["Rebuilt"])
     assert rows["verdict"] == "different"
     assert rows["difference 1"].startswith("pkg/__init__.py: line 1: ")
-    (suite,) = (one for one in suites(line.run) if one.name.endswith(".rebuild"))
+    (suite,) = (one for one in junit_suites(line.run) if one.name.endswith(".rebuild"))
     assert suite.cases[0].outcome == "failed"
     kept = json.loads((line.run.path / "manifest.json").read_text())["rebuilt"]
     assert kept["verdict"] == "different"
     assert kept["published"] != kept["rebuilt"]
-    assert as_json(line.run)["verdict"] == "different"
+    assert rebuild_verdict_json(line.run)["verdict"] == "different"
 
 
 def test_the_same_files_packed_otherwise_are_not_identical(tmp_path: Path, published: Path) -> None:
@@ -171,7 +171,7 @@ def test_the_same_files_packed_otherwise_are_not_identical(tmp_path: Path, publi
     line = we(tmp_path)
     with pytest.raises(AuditError, match="all files are the same, but the archive differs"):
         run_rebuild(line, read_published(str(manifest)))
-    assert as_json(line.run)["verdict"] == "repacked"
+    assert rebuild_verdict_json(line.run)["verdict"] == "repacked"
 
 
 def test_without_the_wheel_its_hash_decides(tmp_path: Path, published: Path) -> None:
@@ -215,7 +215,7 @@ def refused(line: Line, published: Published, kind: type[Exception], said: str) 
         run_rebuild(line, published)
     host: Any = line.plan.host
     assert not [one for one in host.session.sent if "src-" in one], "no source was sent"
-    assert not line.begun or as_json(line.run)["verdict"] is None
+    assert not line.begun or rebuild_verdict_json(line.run)["verdict"] is None
 
 
 def test_another_source_is_refused(tmp_path: Path, published: Path) -> None:

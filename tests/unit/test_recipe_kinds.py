@@ -9,16 +9,16 @@ import pytest
 from plans import plan_for
 from wheels import FILES, wheel
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import ConfigError
-from pipelines.recipe.archmap import ArchMap, translate
+from pipelines.recipe.archmap import ArchMap, translate_archs
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.naming import local_version, wheel_name
-from pipelines.stages.buildspec import build_spec, materials
+from pipelines.recipe.naming import expected_wheel_name, local_version
+from pipelines.stages.buildspec import build_spec, collect_materials
 from pipelines.wheels.checking import Order
 from pipelines.wheels.checks import check_wheel
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 from pipelines.wheels.tags import EVERY_PYTHON
 
 PURE = b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -30,7 +30,7 @@ def mapped(
     from pydantic import TypeAdapter
 
     mapping: ArchMap = TypeAdapter(ArchMap).validate_python({"kind": kind, **keys})
-    made = translate(mapping, parse(archs), cuda, "x")
+    made = translate_archs(mapping, parse_arch_list(archs), cuda, "x")
     return made.text, str(made.effective), made.variables
 
 
@@ -116,7 +116,7 @@ def pure(tmp_path: Path, files: dict[str, bytes], tag: bytes = PURE, name: str =
 
 
 def judged(path: Path) -> dict[str, bool]:
-    checks = check_wheel(inspect(path), order=Order("any", "3.11", EVERY_PYTHON))
+    checks = check_wheel(inspect_wheel(path), order=Order("any", "3.11", EVERY_PYTHON))
     return {check.label: not check.failed for check in checks}
 
 
@@ -136,22 +136,25 @@ def test_the_audit_of_a_pure_wheel_wants_it_for_every_platform(tmp_path: Path) -
 def test_the_name_of_a_pure_wheel_says_nothing_of_cuda() -> None:
     recipe = load_recipe("flash-attn-4")
     local = local_version(recipe, "13.0", "2.11")
-    assert wheel_name(recipe, local, "3.12") == "flash_attn_4-4.0.0b36+windows-py3-none-any.whl"
+    assert (
+        expected_wheel_name(recipe, local, "3.12")
+        == "flash_attn_4-4.0.0b36+windows-py3-none-any.whl"
+    )
     plain = Recipe.model_validate(keys())
-    assert wheel_name(plain, local, "3.11") == "x-1-py3-none-any.whl"
+    assert expected_wheel_name(plain, local, "3.11") == "x-1-py3-none-any.whl"
 
 
 def test_a_local_version_that_is_put_in_is_a_material(tmp_path: Path) -> None:
     """Another one is another build; the host gets it."""
     plan = plan_for(tmp_path, recipe="gsplat", python="3.12")
     vars(plan)["wanted"] = ()  # of tools, some of which are not pinned
-    made = materials(plan, "0" * 64, None)
+    made = collect_materials(plan, "0" * 64, None)
     assert made.root["wheel"] == {"local version": plan.local_version}
     assert plan.local_version.startswith("cu130torch2.11")
     assert build_spec(plan, "d", "a", "0" * 64, 2)["local"] == plan.local_version
     other = plan_for(tmp_path, recipe="causal-conv1d", python="3.12")
     vars(other)["wanted"] = ()
-    assert "wheel" not in materials(other, "0" * 64, None).root
+    assert "wheel" not in collect_materials(other, "0" * 64, None).root
     assert "local" not in build_spec(other, "d", "a", "0" * 64, 2)
 
 

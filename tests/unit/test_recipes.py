@@ -18,19 +18,19 @@ import pytest
 import yaml
 from recipefiles import DOCUMENTED, SHIPPED, VERSIONS, written
 
-from pipelines.core.architectures.gpus import read
+from pipelines.core.architectures.gpus import parse_gpu_archs
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.target import Target
-from pipelines.plan.matrix.paths import kept
-from pipelines.recipe.archmap import translate
+from pipelines.plan.matrix.paths import included_files
+from pipelines.recipe.archmap import translate_archs
 from pipelines.recipe.commits import commit_files
-from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.library import library_build_steps, library_key
 from pipelines.recipe.load import RECIPES, load_recipe, load_versions, recipe_names
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.naming import environment, local_version, wheel_name
+from pipelines.recipe.naming import expected_wheel_name, local_version, recipe_environment
 from pipelines.recipe.origin import FileSource, GitSource
-from pipelines.recipe.progress import Step, reader
-from pipelines.recipe.sourcetree import SourceTree, pack
+from pipelines.recipe.progress import Step, make_progress_parser
+from pipelines.recipe.sourcetree import SourceTree, pack_source_tree
 from pipelines.toolchain.lock import Cache, load_lock
 
 _FILE = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz", "sha256": "0" * 64, "size": 1}
@@ -47,9 +47,9 @@ def test_what_is_shipped() -> None:
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
 def test_every_version_is_told_how_many_jobs_and_what_it_is_called(name: str, version: str) -> None:
     recipe = load_recipe(name, version=version)
-    archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, name)
+    archs = translate_archs(recipe.arch_map, parse_gpu_archs(recipe.archs), recipe.cuda, name)
     local = local_version(recipe, recipe.cuda, recipe.torch)
-    made = environment(recipe, archs, local=local, jobs=7, threads=2)
+    made = recipe_environment(recipe, archs, local=local, jobs=7, threads=2)
     assert ("7" in made.values()) == (recipe.kind != "pure"), "nothing is compiled for that one"
     if recipe.kind == "wheel":
         assert any(local in value for value in made.values()) != recipe.restamp
@@ -225,7 +225,9 @@ def test_a_version_replaces_keys_and_merges_the_environment(tmp_path: Path) -> N
 def test_the_documented_example_compiles_what_it_says(tmp_path: Path) -> None:
     recipe = load_versions(DOCUMENTED, written(tmp_path / "recipes"))["1.7.0"]
     assert (recipe.version, recipe.torch) == ("1.7.0", "2.8")
-    archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, recipe.name)
+    archs = translate_archs(
+        recipe.arch_map, parse_gpu_archs(recipe.archs), recipe.cuda, recipe.name
+    )
     assert str(archs.effective) == "75;80;87;89;90;100;120"
 
 
@@ -250,11 +252,11 @@ def test_the_documented_example_compiles_what_it_says(tmp_path: Path) -> None:
     ],
 )
 def test_lines_that_say_how_far_a_build_is(line: str, found: Step | None) -> None:
-    assert reader(load_recipe("flash-attn").progress)(line) == found
+    assert make_progress_parser(load_recipe("flash-attn").progress)(line) == found
 
 
 def test_other_words_for_it() -> None:
-    read_line = reader("Compiling {done} of {total} (*): ")
+    read_line = make_progress_parser("Compiling {done} of {total} (*): ")
     assert read_line("Compiling 2 of 9 (*): a.cu") == Step(2, 9, "a.cu")
     assert read_line("Compiling 2 of 9 (xx): a.cu") is None
 
@@ -263,7 +265,7 @@ def test_no_line_takes_long() -> None:
     """A regular expression of the recipe's own could take for ever, here the cost is bounded."""
     began = time.monotonic()
     for hostile in ("a" * 10**6, "a." * 10**6, "a.c" * 10**6, "[1/2]" * 10**6):
-        reader("[{done}/{total}]")("[1/2] " + hostile)
+        make_progress_parser("[{done}/{total}]")("[1/2] " + hostile)
     assert time.monotonic() - began < 5  # milliseconds, on an idle machine
 
 
@@ -282,7 +284,7 @@ def test_conventions_of_names(template: str, local: str) -> None:
     recipe = load_recipe("flash-attn").model_copy(update={"local_version": template})
     found = local_version(recipe, "12.8", "2.8.1", ".sandbox")
     assert found == local
-    assert wheel_name(recipe, found, "3.12") == (
+    assert expected_wheel_name(recipe, found, "3.12") == (
         f"flash_attn-2.8.3.post2+{local}-cp312-cp312-win_amd64.whl"
     )
 
@@ -344,9 +346,12 @@ def test_a_pinned_file_packs_without_its_top_directory(tmp_path: Path, cache: Ca
     members = {"a-1/setup.py": b"x", "a-1/amd/long.cu": b"y", "a-1/k.cu": b"z"}
     recipe = file_recipe(tmp_path, cache, members, exclude=["amd/*"])
     made = SourceTree(recipe, cache).pack().data
-    assert made == pack([("k.cu", b"z"), ("setup.py", b"x")])
+    assert made == pack_source_tree([("k.cu", b"z"), ("setup.py", b"x")])
     assert made == SourceTree(recipe, cache).pack().data
-    assert kept(SourceTree(recipe, cache).names() or [], recipe.exclude) == ["setup.py", "k.cu"]
+    assert included_files(SourceTree(recipe, cache).names() or [], recipe.exclude) == [
+        "setup.py",
+        "k.cu",
+    ]
 
 
 def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
@@ -504,7 +509,7 @@ def test_the_library_is_made_before_cargo_runs() -> None:
     base = "candle-flash-attn/kernels"
     names = ["flash_api.cu", "flash_fwd_hdim32_sm80.cu", "flash_fwd_hdim256_sm80.cu", "flash.h"]
     tree = [*(f"{base}/{name}" for name in names), "candle-core/a.cu"]
-    made = steps(recipe, tree, key="k", arch="89")
+    made = library_build_steps(recipe, tree, key="k", arch="89")
     assert [unit.source for unit in made.units] == [
         "kernels/flash_fwd_hdim256_sm80.cu",
         "kernels/flash_fwd_hdim32_sm80.cu",
@@ -518,11 +523,11 @@ def test_the_library_is_made_before_cargo_runs() -> None:
     assert made.variable == "CANDLE_FLASH_ATTN_BUILD_DIR"
     assert made.directory == "candle-flash-attn"
     assert json.loads(json.dumps(made.spec()))["units"][0]["object"].endswith(".obj")
-    elsewhere = steps(recipe, tree, key="k", arch="89", windows=False)
+    elsewhere = library_build_steps(recipe, tree, key="k", arch="89", windows=False)
     assert elsewhere.compiler[-2:] == ("-Xcompiler", "-fPIC")
     assert elsewhere.archiver[0] == "ar"
     with pytest.raises(ConfigError, match="0 kernels"):
-        steps(recipe, [], key="k", arch="89")
+        library_build_steps(recipe, [], key="k", arch="89")
 
 
 def test_the_key_has_all_that_decides_the_objects() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.cli.program import COMMANDS
 from pipelines.core import errors
-from pipelines.core.architectures.gpus import load_table
+from pipelines.core.architectures.gpus import load_gpu_table
 from pipelines.core.evidence import Evidence
 from pipelines.diagnosis.model import load_catalogue
 from pipelines.plan.matrix.compat import load_compat
@@ -108,7 +108,7 @@ def test_rules_gpus_and_recipes_are_all_there() -> None:
     for rule in load_compat().rules:
         assert f"| [{rule.id}]({rule.source}): " in MADE["matrix.md"]
     assert all(
-        f"| `{gpu.show}` | {gpu.capability} |" in MADE["gpus.md"] for gpu in load_table().gpus
+        f"| `{gpu.show}` | {gpu.capability} |" in MADE["gpus.md"] for gpu in load_gpu_table().gpus
     )
     names = recipe_names(RECIPES)
     assert re.findall(r"^## (.+)$", MADE["packages.md"], re.MULTILINE) == [*names]

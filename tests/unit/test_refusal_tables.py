@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.paths import CHECKOUT
-from pipelines.core.refusals import refusal, refusals
+from pipelines.core.refusals import load_refusals, refusal_error
 
 assert CHECKOUT
 ROOT = CHECKOUT / "pipelines"
@@ -22,7 +22,7 @@ USED = {
 
 
 def slots(file: str, key: str) -> set[str]:
-    row = refusals(ROOT / file)[key]
+    row = load_refusals(ROOT / file)[key]
     texts = string.Formatter().parse(row.message + row.hint)
     return {slot for _, slot, _, _ in texts if slot}
 
@@ -41,7 +41,7 @@ def test_each_row_is_used_and_filled_in(file: str) -> None:
                 words = {word.arg for word in node.keywords}
                 for arg in (one for one in node.args if isinstance(one, ast.Constant)):
                     assert None in words or slots(file, str(arg.value)) <= words, arg.value
-    for key in refusals(ROOT / file):
+    for key in load_refusals(ROOT / file):
         # Those of WinRM also by the number of a fault and the way to sign in.
         whole = key if file.startswith("hosts") else key.partition("-")[0]
         assert any(one == whole or one.startswith(whole) for one in said), key
@@ -54,6 +54,6 @@ def test_it_is_the_error_that_the_row_names(tmp_path: Path) -> None:
         "refusals:\n  one: {message: 'a {b}', hint: 'c {d}'}\n"
         "  other: {message: m, hint: h, raises: LockError}\n"
     )
-    error = refusal(file, "one", b="{b}", d=2)
+    error = refusal_error(file, "one", b="{b}", d=2)
     assert (type(error), error.message, error.hint) == (ConfigError, "a {b}", "c 2")
-    assert type(refusal(file, "other")) is LockError
+    assert type(refusal_error(file, "other")) is LockError

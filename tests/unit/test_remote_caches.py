@@ -123,7 +123,7 @@ def compiled(
         "nvcc": COMPILER,
     }
     assert WORD not in json.dumps(spec)
-    monkeypatch.setenv(compilecache.SECRETS, json.dumps(plan.secrets(where, environ)))
+    monkeypatch.setenv(compilecache.SECRETS, json.dumps(plan.sccache_secrets(where, environ)))
     with compilecache.running(spec, source) as made:
         unit = made.source / "a.cpp"
         subprocess.run(

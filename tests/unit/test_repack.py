@@ -15,7 +15,7 @@ from wheels import FILES, INFO, record, wheel
 
 from pipelines.remote import pestamps, repack
 from pipelines.remote.pestamps import Image, settled
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 EPOCH = 1704067200
 NOW = time.time()
@@ -68,7 +68,7 @@ def test_what_is_in_it_decides_the_bytes(tmp_path: Path) -> None:
     for path in (one, other):
         repack.repack(path, NOW, EPOCH)
     assert one.read_bytes() == other.read_bytes()
-    facts = inspect(one)
+    facts = inspect_wheel(one)
     assert facts.record.true
     assert facts.names_agree
     with zipfile.ZipFile(one) as archive:
@@ -98,7 +98,7 @@ def test_what_this_build_linked_gets_another_time(tmp_path: Path) -> None:
     told = [repack.repack(path, NOW - 1, EPOCH) for path in wheels]
     assert wheels[0].read_bytes() == wheels[1].read_bytes()
     assert told[0][0] == f"{MODULE}: timestamp of the header replaced"
-    assert inspect(wheels[0]).record.true
+    assert inspect_wheel(wheels[0]).record.true
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_local_version_is_put_in_everywhere(tmp_path: Path) -> None:
     (made,) = old.parent.iterdir()
     assert made.name == "pkg-1.0+cu130torch2.11.sandbox-cp311-cp311-win_amd64.whl"
     assert f"{old.name} is now {made.name}" in told
-    facts = inspect(made)
+    facts = inspect_wheel(made)
     assert facts.names_agree
     assert facts.record.true
     assert str(facts.version) == facts.metadata_version == "1.0+cu130torch2.11.sandbox"

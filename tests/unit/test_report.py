@@ -27,8 +27,8 @@ from pipelines.record.results import (
 from pipelines.record.run import Run
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
-from pipelines.reports.suites import suites
-from pipelines.reports.write import report
+from pipelines.reports.suites import junit_suites
+from pipelines.reports.write import write_run_reports
 
 SMOKE = (
     b'<testsuites><testsuite name="pytest"><properties>'
@@ -48,7 +48,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def cases(run: Run) -> dict[str, Case]:
-    return {case.name: case for suite in suites(run) for case in suite.cases}
+    return {case.name: case for suite in junit_suites(run) for case in suite.cases}
 
 
 def test_a_failed_build_carries_its_log(run: Run) -> None:
@@ -59,7 +59,7 @@ def test_a_failed_build_carries_its_log(run: Run) -> None:
     assert (build.outcome, build.message, build.stdout) == ("failed", "exited with 1", "")
     assert build.detail.startswith("go on\nline 10\n")
     assert build.detail.endswith("line 69")
-    xml = fromstring(report(run).read_bytes())
+    xml = fromstring(write_run_reports(run).read_bytes())
     failure = xml.find(".//testcase[@name='build']/failure")
     assert failure is not None
     assert "line 69" in str(failure.text)
@@ -148,7 +148,7 @@ def test_audit_checks_are_cases(run: Run) -> None:
 
 def keys(run: Run) -> list[tuple[str, str]]:
     """What a tool that keeps a history knows a case by."""
-    return [(case.classname, case.name) for suite in suites(run) for case in suite.cases]
+    return [(case.classname, case.name) for suite in junit_suites(run) for case in suite.cases]
 
 
 def test_names_outlive_the_pins(tmp_path: Path) -> None:
@@ -183,12 +183,12 @@ def test_merged_cells_have_no_case_in_common(tmp_path: Path) -> None:
     runs += [samples.good(tmp_path, **(cell | {name: value})) for name, value in others.items()]
     every = [key for run in runs for key in keys(run)]
     assert len(set(every)) == len(every) == 6 * len(keys(runs[0]))
-    names = [suite.name for run in runs for suite in suites(run)]
+    names = [suite.name for run in runs for suite in junit_suites(run)]
     assert len(set(names)) == len(names)
 
 
 def failures(run: Run) -> int:
-    root = fromstring(report(run).read_bytes())
+    root = fromstring(write_run_reports(run).read_bytes())
     counted = len(root.findall(".//failure")) + len(root.findall(".//error"))
     assert counted == int(root.get("failures", "")) + int(root.get("errors", ""))
     return counted
@@ -227,7 +227,7 @@ def test_suites_in_order_with_properties(run: Run) -> None:
     run.note(job="abc")
     for name in ("provision", "build", "collect", "audit"):
         stage(run, name)
-    made = suites(run)
+    made = junit_suites(run)
     assert [suite.name for suite in made] == [
         f"{PLACE}.{name}" for name in ("provision", "build", "collect", "audit")
     ]
@@ -243,7 +243,7 @@ def test_suites_in_order_with_properties(run: Run) -> None:
 def test_what_is_not_known_is_no_property(tmp_path: Path) -> None:
     run = Run.create(tmp_path, facts(torch="", publishable=False, evidence=None))
     stage(run, "build")
-    told = suites(run)[0].properties
+    told = junit_suites(run)[0].properties
     assert told["publishable"] == "False"
     assert not {"torch", "evidence", "job", "origin"} & told.keys()
 
@@ -251,9 +251,9 @@ def test_what_is_not_known_is_no_property(tmp_path: Path) -> None:
 def test_smoke_report_is_merged(run: Run) -> None:
     (run.path / "smoke.xml").write_bytes(SMOKE)
     stage(run, "test")  # the report is of an earlier test: this one has no outcomes
-    assert [suite.name for suite in suites(run)] == [f"{PLACE}.test"]
+    assert [suite.name for suite in junit_suites(run)] == [f"{PLACE}.test"]
     stage(run, "test", result=SmokeResult(outcomes={"passed": 1, "skipped": 1}))
-    smoke = suites(run)[-1]
+    smoke = junit_suites(run)[-1]
     assert smoke.name == f"{PLACE}.smoke"
     assert {case.classname for case in smoke.cases} == {f"{PLACE}.smoke"}
     assert [case.outcome for case in smoke.cases] == ["passed", "skipped"]
@@ -266,17 +266,17 @@ def test_what_was_audited_and_what_was_tested_have_their_sha256(run: Run) -> Non
     stage(run, "audit", result=audited(check, file="d.whl"))
     tested = SmokeResult(wheel="d.whl", sha256="cd" * 32, outcomes={"passed": 1})
     stage(run, "test", result=tested)
-    audit, test, smoke = suites(run)
+    audit, test, smoke = junit_suites(run)
     assert audit.properties["sha256.d.whl"] == "ab" * 32
     assert smoke.properties["sha256.d.whl"] == "cd" * 32, "not what the host's own report says"
     assert "sha256.d.whl" not in test.properties
-    assert f'name="sha256.d.whl" value="{"ab" * 32}"' in report(run).read_text()
+    assert f'name="sha256.d.whl" value="{"ab" * 32}"' in write_run_reports(run).read_text()
 
 
 def test_a_smoke_report_that_cannot_be_read_is_an_error(run: Run) -> None:
     (run.path / "smoke.xml").write_bytes(b"<testsuites><!")
     stage(run, "test", "failed", result=SmokeResult(outcomes={"passed": 1}))
-    (case,) = suites(run)[-1].cases
+    (case,) = junit_suites(run)[-1].cases
     assert (case.name, case.outcome) == ("smoke.xml", "error")
     assert "not JUnit XML" in case.message
 
@@ -300,12 +300,12 @@ def test_a_skip_and_a_wheel_of_others(run: Run) -> None:
 
 def test_a_result_that_cannot_be_read_is_a_property(run: Run) -> None:
     row(run, "build", "passed", 1e300, 5.0, None, '{"job": 1}')
-    suite = suites(run)[0]
+    suite = junit_suites(run)[0]
     assert "the result of build cannot be read: job" in suite.cases[0].properties["unread"]
     assert suite.cases[0].outcome == "error"
     assert suite.cases[0].message == suite.cases[0].properties["unread"]
     assert suite.timestamp == ""
-    assert report(run).is_file()
+    assert write_run_reports(run).is_file()
 
 
 def test_secrets_stay_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,8 +314,8 @@ def test_secrets_stay_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.path / "smoke.xml").write_bytes(SMOKE.replace(b"no GPU", b"d hunter22"))
     stage(run, "test", result=SmokeResult(outcomes={"passed": 1}))
     monkeypatch.setattr(hosttext, "_secrets", {"hunter22"})
-    assert b"hunter22" not in report(run).read_bytes()
+    assert b"hunter22" not in write_run_reports(run).read_bytes()
 
 
 def test_an_empty_run(run: Run) -> None:
-    assert fromstring(report(run).read_bytes()).tag == "testsuites"
+    assert fromstring(write_run_reports(run).read_bytes()).tag == "testsuites"

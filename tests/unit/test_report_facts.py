@@ -38,15 +38,15 @@ from pipelines.record.run import Run
 from pipelines.reports import failures as failing
 from pipelines.reports import terminal, views
 from pipelines.reports.brief import brief_of
-from pipelines.reports.figures import figures, load_rules
+from pipelines.reports.figures import extract_figures, load_rules
 from pipelines.reports.html import render
 from pipelines.reports.junit import render as junit_of
-from pipelines.reports.junit import write
-from pipelines.reports.load import files, load_any, load_view, read_timeline
+from pipelines.reports.junit import write_junit_file
+from pipelines.reports.load import list_run_files, load_any, load_view, read_timeline
 from pipelines.reports.markdown import summary
 from pipelines.reports.model import Case, Suite
 from pipelines.reports.runs import runs_in
-from pipelines.reports.suites import suites
+from pipelines.reports.suites import junit_suites
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
@@ -259,14 +259,14 @@ def test_without_a_diagnosis_the_end_of_the_log_is_told(tmp_path: Path) -> None:
 def test_excerpts_of_odd_logs(tmp_path: Path) -> None:
     log = tmp_path / "build.log"
     log.write_bytes(b"x" * 300_000 + b"\nsecond \xff\xfe\r\nthird")
-    found = failing.excerpt(log, 2)
+    found = failing.log_excerpt(log, 2)
     assert found is not None
     assert found.lines[1] == "second \ufffd\ufffd"
     assert len(found.lines[0]) < 500
     assert (found.first, len(found.lines)) == (1, 3)
-    assert failing.excerpt(log, 4) is None
-    assert failing.excerpt(log, 0) is None
-    assert failing.excerpt(tmp_path / "none", 1) is None
+    assert failing.log_excerpt(log, 4) is None
+    assert failing.log_excerpt(log, 0) is None
+    assert failing.log_excerpt(tmp_path / "none", 1) is None
 
 
 def test_a_large_log_is_not_in_the_view(tmp_path: Path) -> None:
@@ -328,16 +328,16 @@ def test_files_with_sha256(tmp_path: Path) -> None:
 def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     samples.manifest(run)
-    assert {file.note for file in files(run.path)} == {""}
+    assert {file.note for file in list_run_files(run.path)} == {""}
     told = json.loads((run.path / "manifest.json").read_bytes())
     told["files"].append({"path": "report.html", "size": 1, "sha256": "0" * 64})
     (run.path / "manifest.json").write_text(json.dumps(told))
-    assert "report.html" not in {file.path for file in files(run.path)}
+    assert "report.html" not in {file.path for file in list_run_files(run.path)}
     wheel = next(run.path.glob("wheels/*.whl"))
     wheel.write_bytes(bytes(3999) + b"x")
-    assert files(run.path)[-1].note == "differs from manifest.json"
+    assert list_run_files(run.path)[-1].note == "differs from manifest.json"
     wheel.unlink()
-    left = files(run.path)[-1]
+    left = list_run_files(run.path)[-1]
     assert (left.note, left.size) == ("not here; from manifest.json", 4000)
 
 
@@ -345,7 +345,7 @@ def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
 def test_odd_manifests_are_passed_over(tmp_path: Path, said: str) -> None:
     run = samples.good(tmp_path)
     (run.path / "manifest.json").write_text(said)
-    assert len(files(run.path)) == 3
+    assert len(list_run_files(run.path)) == 3
 
 
 def test_lanes_are_the_jobs() -> None:
@@ -435,7 +435,7 @@ def test_the_rules_of_figures() -> None:
             "has.alibi": "1",
         },
     )
-    found = {f.key: f for f in figures({}, [case])}
+    found = {f.key: f for f in extract_figures({}, [case])}
     own = "test_throughput[fp16]: "
     assert set(found) == {
         f"{own}milliseconds",
@@ -456,7 +456,7 @@ def test_the_rules_of_figures() -> None:
 
 def test_one_name_in_two_cases_is_two_figures() -> None:
     cases = [Case(name, properties={"speed.x.y_ms": "1"}) for name in ("a", "b")]
-    assert [f.key for f in figures({}, cases)] == ["speed.x.y_ms", "b: speed.x.y_ms"]
+    assert [f.key for f in extract_figures({}, cases)] == ["speed.x.y_ms", "b: speed.x.y_ms"]
 
 
 def test_a_broken_rules_file_is_named(tmp_path: Path) -> None:
@@ -495,7 +495,7 @@ def test_what_a_host_was_made_from_is_in_every_report(tmp_path: Path) -> None:
     assert set(origin.items()) <= set(rows)
     page = render([view])
     assert all(text in page for text in origin.values())
-    properties = dict(suites(run)[0].properties)
+    properties = dict(junit_suites(run)[0].properties)
     assert properties["host.engine"] == "Docker 29"
     assert properties["host.image_key"] == "ab3"
 
@@ -633,7 +633,7 @@ def test_any_result_of_a_host_gives_reports(
     view = load_view(run)
     assert "<main" in render([view])
     assert summary([view])
-    assert junit_of(suites(run))
+    assert junit_of(junit_suites(run))
 
 
 @pytest.mark.slow
@@ -694,7 +694,7 @@ def test_what_the_suites_of_this_project_record(tmp_path: Path) -> None:
     }
     run = samples.good(tmp_path)
     case = Case("t", properties={"milliseconds_math": "0.4"})
-    write(run.path / "smoke.xml", [Suite("pytest", (case,), told)])
+    write_junit_file(run.path / "smoke.xml", [Suite("pytest", (case,), told)])
     view = load_view(run)
     groups = {f.key: (f.group, f.unit, f.better) for f in view.figures}
     assert groups == {

@@ -23,9 +23,9 @@ from pipelines.core.target import AXES
 from pipelines.reports import charts, junit, markdown, terminal
 from pipelines.reports import html as pages
 from pipelines.reports.load import load_view
-from pipelines.reports.suites import suites
+from pipelines.reports.suites import junit_suites
 from pipelines.reports.views import Failure, RunView
-from pipelines.reports.write import write
+from pipelines.reports.write import write_summary_pages
 
 TAGS = {
     "html",
@@ -220,7 +220,7 @@ def test_a_page_links_the_files_of_its_run(tmp_path: Path) -> None:
     for name in ("a b%20#?.txt", "javascript:alert(1)", 'x" onclick="y', "\udcff.log"):
         (run.path / name).write_bytes(b"x")
     (run.path / "gone.log").symlink_to("/etc/hostname")
-    write([load_view(run)], run.path)
+    write_summary_pages([load_view(run)], run.path)
     links = hrefs(run.path / "report.html")
     assert all((run.path / os.fsdecode(unquote_to_bytes(link))).is_file() for link in links)
     assert {urlsplit(link).scheme for link in links} == {""}
@@ -229,8 +229,8 @@ def test_a_page_links_the_files_of_its_run(tmp_path: Path) -> None:
     assert "%FF.log" in links
     assert "gone.log" not in links
     assert sum(link.endswith(".whl") for link in links) == 2, "above, and among the files"
-    junit.write(run.path / "junit.xml", suites(run))
-    write([load_view(run)], run.path)
+    junit.write_junit_file(run.path / "junit.xml", junit_suites(run))
+    write_summary_pages([load_view(run)], run.path)
     assert "junit.xml" in hrefs(run.path / "report.html")
 
 
@@ -238,7 +238,7 @@ def test_a_page_of_many_links_from_where_it_lies(tmp_path: Path) -> None:
     runs = [samples.good(tmp_path / "a b" / "runs"), samples.failed_build(tmp_path / "other")]
     samples.manifest(runs[0])
     next(runs[0].path.glob("wheels/*.whl")).unlink()  # as of an artifact without wheels
-    page = write([load_view(run) for run in runs], tmp_path / "a b")
+    page = write_summary_pages([load_view(run) for run in runs], tmp_path / "a b")
     links = hrefs(page)
     assert f"runs/{runs[0].id}/build.log" in links
     assert f"../other/{runs[1].id}/build.log" in links
@@ -249,7 +249,7 @@ def test_a_page_of_many_links_from_where_it_lies(tmp_path: Path) -> None:
 
 def test_the_line_that_says_it_is_linked_to_its_log(tmp_path: Path) -> None:
     run = samples.failed_build(tmp_path)
-    source = write([load_view(run)], run.path).read_text("utf-8")
+    source = write_summary_pages([load_view(run)], run.path).read_text("utf-8")
     assert '<a href="build.log">build.log</a>, line 60' in source
     assert "<a href" not in pages.render([load_view(run)]).partition("line 60")[0][-200:]
 
@@ -298,7 +298,7 @@ def test_what_a_host_says_is_text(views: dict[str, RunView]) -> None:
 
 def test_the_matrix(tmp_path: Path) -> None:
     made = [load_view(run) for run in samples.matrix(tmp_path, 24)]
-    grid = pages.grid(made)
+    grid = pages.build_run_grid(made)
     assert grid.pythons == ("3.10", "3.11", "3.12", "3.13")
     assert grid.titles == ("Package", "torch", "CUDA", "Architectures")
     others = {"host", "version", "python"}
@@ -375,18 +375,18 @@ def test_bars_stay_in_their_box() -> None:
     ],
 )
 def test_seconds(value: float | None, said: str) -> None:
-    assert words.seconds(value) == said
+    assert words.format_seconds(value) == said
 
 
 def test_numbers() -> None:
-    assert [words.number(n) for n in (0, 0.00012, 1.23456, 31415.9, 1e9)] == [
+    assert [words.format_number(n) for n in (0, 0.00012, 1.23456, 31415.9, 1e9)] == [
         "0",
         "0.00012",
         "1.235",
         "31,416",
         "1e+09",
     ]
-    assert [words.size(n) for n in (0, 1023, 1536, 5 << 40)] == [
+    assert [words.format_size(n) for n in (0, 1023, 1536, 5 << 40)] == [
         "0 B",
         "1023 B",
         "1.5 KiB",
@@ -438,7 +438,7 @@ def test_hostile_text_means_nothing_to_markdown(views: dict[str, RunView]) -> No
 
 def test_annotations_are_single_commands(views: dict[str, RunView]) -> None:
     for name in ("hostile", "failed_smoke", "failed_build"):
-        commands = markdown.errors([views[name]])
+        commands = markdown.error_annotations([views[name]])
         assert 0 < len(commands) <= 10
         for command in commands:
             assert command.startswith("::error ")
@@ -449,13 +449,15 @@ def test_annotations_are_single_commands(views: dict[str, RunView]) -> None:
 
 
 def test_annotations_point_into_the_repository(views: dict[str, RunView]) -> None:
-    (command,) = markdown.errors([views["failed_build"]])
+    (command,) = markdown.error_annotations([views["failed_build"]])
     assert command.startswith("::error file=pipelines/recipes/flash-attn.yaml,title=cp312%2C torch")
-    assert markdown.errors([views["failed_build"]], stages=False) == [command]  # it has a diagnosis
-    (own,) = markdown.errors([views["failed_smoke"]], stages=False)
+    assert markdown.error_annotations([views["failed_build"]], stages=False) == [
+        command
+    ]  # it has a diagnosis
+    (own,) = markdown.error_annotations([views["failed_smoke"]], stages=False)
     assert "test_backward" in own
-    assert markdown.errors([views["failed_smoke"]]) == [own]
-    assert markdown.errors([views["good"], views["killed"]]) == []
+    assert markdown.error_annotations([views["failed_smoke"]]) == [own]
+    assert markdown.error_annotations([views["good"], views["killed"]]) == []
 
 
 # -- in a terminal ---------------------------------------------------------------------------------
@@ -530,5 +532,7 @@ def test_a_check_that_warns_has_not_plainly_passed(tmp_path: Path) -> None:
     row = page.partition("Device code intact</th>")[2].partition("</tr>")[0]
     assert "warning" in row
     assert "passed" not in row
-    (case,) = [c for suite in suites(run) for c in suite.cases if "Device code intact" in c.name]
+    (case,) = [
+        c for suite in junit_suites(run) for c in suite.cases if "Device code intact" in c.name
+    ]
     assert (case.outcome, "0x200" in case.message) == ("skipped", True)

@@ -9,11 +9,11 @@ import pytest
 import report_samples as samples
 
 from pipelines.cli.compare import run_compare
-from pipelines.cli.find import find
+from pipelines.cli.find import find_runs
 from pipelines.cli.report import run_report
 from pipelines.core.errors import WORSE, ConfigError, StorageError
 from pipelines.record.run import Run
-from pipelines.reports.write import report, tell
+from pipelines.reports.write import announce_outcome, write_run_reports
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_a_downloaded_run_needs_no_configuration(
     assert page == tmp_path / "artifacts" / "cell one" / "report.html"
     assert run_report([str(tmp_path / "artifacts")]) == page
     assert "All 2 runs passed" in run_report([str(tmp_path / "there")]).read_text()
-    assert len(find(str(tmp_path / "there"))) == 2  # "latest" is no third one
+    assert len(find_runs(str(tmp_path / "there"))) == 2  # "latest" is no third one
 
 
 def test_what_is_no_run(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_compare_wants_one_run_each(out: Path) -> None:
     samples.good(out)
     with pytest.raises(ConfigError, match="2 runs") as caught:
         run_compare(str(out), "latest")
-    assert all(run.id in caught.value.hint for run in find(str(out)))
+    assert all(run.id in caught.value.hint for run in find_runs(str(out)))
 
 
 def test_compare_writes_nothing(out: Path) -> None:
@@ -117,13 +117,13 @@ def test_compare_writes_nothing(out: Path) -> None:
 
 def test_every_report_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = samples.failed_smoke(tmp_path)
-    assert report(run) == run.path / "junit.xml"
+    assert write_run_reports(run) == run.path / "junit.xml"
     page = (run.path / "report.html").read_text()
     assert "test_backward[64]" in page
     assert "junit.xml" in page
     assert (run.path / "summary.md").is_file()
     assert capsys.readouterr().out == "", "it is told at the end of an order, once"
-    tell(run)
+    announce_outcome(run)
     said = capsys.readouterr().out
     assert "failed  flash-attn 2.8.3" in said
     assert "::error" not in said
@@ -134,7 +134,7 @@ def test_every_report_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize("sample", ["good", "failed_build", "killed", "hostile"])
 def test_reports_of_every_kind_of_run(tmp_path: Path, sample: str) -> None:
     run: Run = getattr(samples, sample)(tmp_path)
-    report(run)
+    write_run_reports(run)
     assert (run.path / "report.html").stat().st_size < 200_000
 
 
@@ -146,7 +146,7 @@ def test_github_is_told(
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    tell(run)
+    announce_outcome(run)
     assert step.read_text().startswith("before\n## ❌ failed")
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
     assert len(lines) == 1  # the stage's own error is annotated by who prints it
@@ -162,6 +162,6 @@ def test_no_line_of_a_host_is_a_command(
     run = samples.hostile(tmp_path)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setattr("pipelines.core.github.in_ci", True)
-    report(run)
+    write_run_reports(run)
     said = [line for line in capsys.readouterr().out.splitlines() if "::" in line or "##[" in line]
     assert all(line.startswith("::error ") for line in said)

@@ -16,11 +16,11 @@ from plans import at_desk, changed, plan_for, wanting
 from pipelines.core import toolsets
 from pipelines.core.errors import ConfigError
 from pipelines.recipe.load import RECIPES, load_recipe
-from pipelines.recipe.reproducible import load_profile, settled
+from pipelines.recipe.reproducible import load_profile, reproducible_environment
 from pipelines.record.results import ProvisionResult, ResourceResult
 from pipelines.remote import compilecache, fixed_paths
 from pipelines.remote.resources import compilers
-from pipelines.stages.buildspec import build_spec, environment_of, materials
+from pipelines.stages.buildspec import build_spec, collect_materials, environment_of
 
 PLACES = {"environment": "/env", "toolkit": "/env/cuda", "temp": "/t"}
 TOOL_SETS = (toolsets.STUB, toolsets.MSVC, toolsets.NATIVE)
@@ -32,7 +32,7 @@ def test_every_tool_set_has_a_profile() -> None:
 
 @pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
 def test_every_build_is_told_the_same(tools: toolsets.Toolset) -> None:
-    variables = settled({"PYTHONHASHSEED": "7"}, tools.name, "13.0", PLACES)
+    variables = reproducible_environment({"PYTHONHASHSEED": "7"}, tools.name, "13.0", PLACES)
     assert variables["PYTHONHASHSEED"] == "0"
     assert variables["TZ"] == "UTC"
     assert "--objdir-as-tempdir" in variables["NVCC_APPEND_FLAGS"].split()
@@ -41,7 +41,7 @@ def test_every_build_is_told_the_same(tools: toolsets.Toolset) -> None:
 
 @pytest.mark.parametrize(("cuda", "known"), [("12.8", False), ("12.9", True), ("13.0", True)])
 def test_nvcc_is_told_a_seed_where_it_knows_one(cuda: str, known: bool) -> None:
-    variables = settled({}, "stand-in", cuda, PLACES)
+    variables = reproducible_environment({}, "stand-in", cuda, PLACES)
     assert ("--frandom-seed=reproducible" in variables["NVCC_APPEND_FLAGS"].split()) is known
 
 
@@ -49,24 +49,30 @@ def test_nvcc_is_told_a_seed_where_it_knows_one(cuda: str, known: bool) -> None:
 @pytest.mark.parametrize("cuda", ["12.9", "13.0", "13.1"])
 def test_cicc_for_windows_is_told_to_fill_no_gaps(tools: toolsets.Toolset, cuda: str) -> None:
     """Where it was tried, and no other: one that does not know the option ends with an error."""
-    flags = settled({}, tools.name, cuda, PLACES)["NVCC_APPEND_FLAGS"]
+    flags = reproducible_environment({}, tools.name, cuda, PLACES)["NVCC_APPEND_FLAGS"]
     asked = "-Xcicc --Xopt -Xcicc -vect-fill-gaps=0" in flags
     assert asked is (tools is not toolsets.NATIVE and cuda == "13.0")
 
 
 def test_what_a_recipe_says_comes_after() -> None:
-    variables = settled({"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", "12.8", PLACES)
+    variables = reproducible_environment(
+        {"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", "12.8", PLACES
+    )
     assert variables["CL"] == "/Brepro /experimental:deterministic /DX"
     assert variables["NVCC_APPEND_FLAGS"] == "--objdir-as-tempdir -lineinfo"
     assert "/Brepro" in variables["LINK"].split()
 
 
 def test_places_are_mapped_and_none_may_have_a_space() -> None:
-    variables = settled({}, toolsets.NATIVE.name, "13.0", PLACES)
+    variables = reproducible_environment({}, toolsets.NATIVE.name, "13.0", PLACES)
     assert "-ffile-prefix-map=/env/cuda=/cuda" in variables["CFLAGS"].split()
     with pytest.raises(ConfigError, match="/my env has a space"):
-        settled({}, toolsets.NATIVE.name, "13.0", PLACES | {"environment": "/my env"})
-    settled({}, toolsets.MSVC.name, "13.0", PLACES | {"environment": "/my env"})  # it names none
+        reproducible_environment(
+            {}, toolsets.NATIVE.name, "13.0", PLACES | {"environment": "/my env"}
+        )
+    reproducible_environment(
+        {}, toolsets.MSVC.name, "13.0", PLACES | {"environment": "/my env"}
+    )  # it names none
 
 
 def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:
@@ -75,7 +81,7 @@ def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:
     other = changed(plan, recipe=plan.recipe.model_copy(update={"reproducible": False}))
     more = environment_of(plan, 2).keys() - environment_of(other, 2).keys()
     assert more == {"CL", "LINK", "LC_ALL", "NVCC_APPEND_FLAGS", "PYTHONHASHSEED", "TZ"}
-    mine, theirs = (materials(one, "source", None) for one in (plan, other))
+    mine, theirs = (collect_materials(one, "source", None) for one in (plan, other))
     assert mine.root["fixed place"] == {"source": r"C:\b\f"}
     assert "fixed place" not in theirs.root
 
@@ -86,7 +92,7 @@ def test_materials_name_places_apart(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         line, _ = at_desk(tmp_path / name, reproducible=True)
-        seen.append(materials(line.plan, "source", None))
+        seen.append(collect_materials(line.plan, "source", None))
     places = {one.label for one in seen[0].differences(seen[1])}
     assert places == {"place temp", "place toolkit", "fixed place source"}
     assert str(tmp_path) not in str(seen[0].root["variable"])
@@ -126,10 +132,10 @@ def test_homes_stand_as_a_tilde_in_materials(
     monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
     monkeypatch.setenv("CFLAGS", "-I/home/me/x -DP='/home/me' -I/mnt/home/me -L/home/menu /home/me")
     line, _ = at_desk(tmp_path, reproducible=True)
-    seen = materials(line.plan, "source", None)
+    seen = collect_materials(line.plan, "source", None)
     assert seen.root["user variable"]["CFLAGS"] == "-I~/x -DP='~' -I/mnt/home/me -L/home/menu ~"
     monkeypatch.setattr(Path, "home", lambda: Path("/"))
-    seen = materials(line.plan, "source", None)
+    seen = collect_materials(line.plan, "source", None)
     assert seen.root["user variable"]["CFLAGS"].startswith("-I/home/me/x")
 
 
@@ -143,7 +149,7 @@ def test_what_compiles_is_a_material_each(tmp_path: Path) -> None:
         values={"g++": "g++ 12.2.0", "ld": "GNU ld 2.40"},
     )
     line, _ = at_desk(tmp_path, reproducible=True)
-    seen = materials(line.plan, "source", ProvisionResult(resources=(row,)))
+    seen = collect_materials(line.plan, "source", ProvisionResult(resources=(row,)))
     assert seen.root["found"] == {"g++": "g++ 12.2.0", "ld": "GNU ld 2.40"}
 
 

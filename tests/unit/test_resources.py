@@ -34,7 +34,7 @@ from pipelines.recipe.load import load_recipe
 from pipelines.record.results import ResourceResult
 from pipelines.stages import provision as provision_stage
 from pipelines.toolchain.lock import ToolchainLock, load_lock
-from pipelines.toolchain.variants import wheel_name
+from pipelines.toolchain.variants import distribution_name
 
 SANDBOX = Place(
     capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}
@@ -341,7 +341,7 @@ def test_the_wheels_are_those_of_the_cell(name: str) -> None:
     assert not [name for name in packages if "cp312" in name]
     for distribution, entry in lock.entries_for(recipe.build_requires, TORCH.target).items():
         assert packages[distribution] == lock.tool(entry).version
-    assert set(packages) <= {wheel_name(lock.tool(name).file) for name in names}
+    assert set(packages) <= {distribution_name(lock.tool(name).file) for name in names}
 
 
 def test_a_torch_that_the_lock_does_not_have_is_told_with_the_nearest() -> None:

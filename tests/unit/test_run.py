@@ -27,7 +27,7 @@ from pipelines.core.errors import (
     TimeUpError,
 )
 from pipelines.core.evidence import Evidence
-from pipelines.core.files import disk_errors, own_part, whole, write_atomic
+from pipelines.core.files import atomic_output, disk_errors, own_part, write_atomic
 from pipelines.core.target import Target
 from pipelines.record import seal
 from pipelines.record.job import JobRecord
@@ -43,7 +43,7 @@ from pipelines.record.results import (
     State,
 )
 from pipelines.record.run import Run, _hash_record_rows, error_of
-from pipelines.record.seal import sealer
+from pipelines.record.seal import load_or_create_sealer
 
 FACTS = RunFacts(target=Target(host="h", recipe="demo"))
 BUILT = BuildResult(job="j", directory=r"C:\b\j", jobs=2, tail=("a", "ü"))
@@ -194,9 +194,9 @@ def test_write_atomic_leaves_the_old(
 def test_what_breaks_off_leaves_the_old_file_alone(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "a.bin"
     for part in (None, own_part(path)):
-        with whole(path, part) as new:
+        with atomic_output(path, part) as new:
             new.write_bytes(b"old")
-        with suppress(StorageError), whole(path, part) as new:
+        with suppress(StorageError), atomic_output(path, part) as new:
             new.write_bytes(b"half")
             raise StorageError("not the pinned one")
         assert path.read_bytes() == b"old"
@@ -505,7 +505,7 @@ def test_a_record_that_was_changed_is_not_read_or_written(run: Run, change: str)
 
 def test_a_record_names_who_wrote_it(run: Run) -> None:
     """One that others have changed and sealed again names their key."""
-    mine = sealer().identity
+    mine = load_or_create_sealer().identity
     run.put_stage(StageRecord(name="build", state="failed", started=1.0))
     assert {*run.sealers.values()} == {mine}
     other = rewrite(run, "UPDATE stages SET state = 'passed'")
@@ -531,14 +531,14 @@ def test_the_key_is_made_once_for_its_owner_alone(
     monkeypatch.delenv(seal.VARIABLE)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     with ThreadPoolExecutor(8) as pool:
-        made = {one.identity for one in pool.map(lambda _: sealer(), range(8))}
+        made = {one.identity for one in pool.map(lambda _: load_or_create_sealer(), range(8))}
     assert len(made) == 1
     if os.name != "nt":
         assert seal.key_file().stat().st_mode & 0o077 == 0
     assert [path.name for path in seal.key_file().parent.iterdir()] == ["seal.pem"]
     seal.key_file().write_bytes(b"no key")
     with pytest.raises(ConfigError, match=r"seal\.pem"):
-        sealer()
+        load_or_create_sealer()
 
 
 def test_links_that_are_only_reported_are_none(

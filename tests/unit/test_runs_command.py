@@ -13,12 +13,12 @@ import report_samples as samples
 from rich.console import Console
 
 from pipelines.cli import program
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.target import Target
 from pipelines.record.results import RunFacts
 from pipelines.record.run import Run
 from pipelines.reports import runs as listing
-from pipelines.reports.runs import remove, runs_in, to_remove
+from pipelines.reports.runs import remove_runs, runs_in, to_remove
 
 DAY = 86400.0
 
@@ -26,7 +26,9 @@ DAY = 86400.0
 def run(out: Path, *, days: float = 0.0, archs: str = "80", cuda: str = "12.8") -> Run:
     """A run that began so long ago, and was left by its process."""
     facts = RunFacts(
-        target=Target(host="h", recipe="demo", python="3.11", cuda=cuda, archs=parse(archs))
+        target=Target(
+            host="h", recipe="demo", python="3.11", cuda=cuda, archs=parse_arch_list(archs)
+        )
     )
     made = Run.create(out, facts)
     made.close()
@@ -40,7 +42,7 @@ def run(out: Path, *, days: float = 0.0, archs: str = "80", cuda: str = "12.8") 
 
 
 def typed(*words: str) -> int:
-    return program.run(["runs", *words])
+    return program.run_command_line(["runs", *words])
 
 
 def test_runs_are_told_apart(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +78,7 @@ def test_nothing_wraps_in_80_columns(out: Path, monkeypatch: pytest.MonkeyPatch)
     samples.good(out)
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     monkeypatch.setattr(listing, "console", screen)
-    without = listing.show(runs_in(out))
+    without = listing.print_run_table(runs_in(out))
     lines = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert all(len(line.rstrip()) <= 80 for line in lines)
     assert runs_in(out)[0].path.name in lines[1], "whole: it is typed"
@@ -161,11 +163,11 @@ def test_one_that_a_command_is_at_stays(out: Path) -> None:
     try:
         assert [one.running for one in runs_in(out)] == [False, True]
         assert to_remove(runs_in(out), days=1) == []
-        assert remove(to_remove(seen, days=1)) == [], "it has begun since it was looked for"
+        assert remove_runs(to_remove(seen, days=1)) == [], "it has begun since it was looked for"
         assert (old.path / "record.sqlite").exists()
     finally:
         old.close()
-    assert names(remove(to_remove(seen, days=1))) == {old.id}
+    assert names(remove_runs(to_remove(seen, days=1))) == {old.id}
 
 
 def test_a_run_is_held_while_it_is_tested(tmp_path: Path) -> None:
@@ -188,7 +190,7 @@ def test_copies_and_other_things_are_left_alone(out: Path) -> None:
     run(out)
     shutil.copytree(old.path, out / "evidence")
     (out / "provision").mkdir()
-    remove(to_remove(runs_in(out), days=1))
+    remove_runs(to_remove(runs_in(out), days=1))
     assert {path.name for path in out.iterdir()} >= {"evidence", "provision", "latest"}
     assert (out / "evidence" / "record.sqlite").is_file()
 
@@ -205,7 +207,7 @@ def test_what_was_ended_while_removing_is_no_run(
 
     monkeypatch.setattr(shutil, "rmtree", killed)
     with pytest.raises(KeyboardInterrupt):
-        remove(to_remove(runs_in(out), days=1))
+        remove_runs(to_remove(runs_in(out), days=1))
     assert names(runs_in(out)).isdisjoint({old.id})
 
 
@@ -243,5 +245,5 @@ def test_one_damaged_record_stops_nothing(out: Path, capsys: pytest.CaptureFixtu
         states.add(rows[1].brief.headline)
         assert Run.cut_off_of(out, new.facts()) is None
     assert len(states) > 1
-    assert program.run(["runs"]) == 0
+    assert program.run_command_line(["runs"]) == 0
     assert old.id in capsys.readouterr().out

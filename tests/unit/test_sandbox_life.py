@@ -28,11 +28,11 @@ from pipelines.hosts.sandbox.state import (
     IN_USE,
     DamagedSandboxError,
     State,
-    alive,
-    alone,
-    publish,
-    published,
-    withdraw,
+    hold_service_lock,
+    is_service_alive,
+    publish_state,
+    read_live_state,
+    withdraw_state,
 )
 from pipelines.hosts.sandbox.wine import SEAL
 from pipelines.session.base import DeadHostError
@@ -77,8 +77,8 @@ class Fake(Sandbox):
         command = [sys.executable, "-c", "import time; time.sleep(60)", "sandbox.daemon"]
         self.services.append(subprocess.Popen([*command, str(self.home)]))
         pid = self.services[-1].pid
-        publish(self.run, made := State(pid=pid, https="h", http="h", certificate_sha256=""))
-        while published(self.run) is None:  # for a moment, a process that begins has no words
+        publish_state(self.run, made := State(pid=pid, https="h", http="h", certificate_sha256=""))
+        while read_live_state(self.run) is None:  # for a moment, a process that begins has no words
             time.sleep(0.001)
         return made
 
@@ -142,7 +142,7 @@ def test_states(sandbox: Fake) -> None:
     (sandbox.run / IN_USE).touch()
     sandbox.die()
     assert sandbox.status() == "crashed"
-    with alone(sandbox.run):
+    with hold_service_lock(sandbox.run):
         assert sandbox.status() == "changing"
     (sandbox.prefix / SEAL).unlink()
     assert sandbox.status() == "broken"
@@ -160,12 +160,12 @@ def test_a_home_on_nfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: 
 
     monkeypatch.setattr(fcntl, "flock", flock)
     if number:
-        with pytest.raises(SetupError, match="cannot be locked"), alone(tmp_path):
+        with pytest.raises(SetupError, match="cannot be locked"), hold_service_lock(tmp_path):
             pass
         return
-    with alone(tmp_path):
-        assert alive(tmp_path)
-    assert not alive(tmp_path)
+    with hold_service_lock(tmp_path):
+        assert is_service_alive(tmp_path)
+    assert not is_service_alive(tmp_path)
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -193,22 +193,22 @@ def test_a_service_is_one_s_own_and_alive(sandbox: Fake, tmp_path: Path) -> None
     state = sandbox.start(ephemeral=False)
     other = tmp_path / "other/run"
     other.mkdir(parents=True)
-    publish(other, state)
-    assert published(sandbox.run) == state
-    assert published(other) is None, "its number is taken by another sandbox's service"
+    publish_state(other, state)
+    assert read_live_state(sandbox.run) == state
+    assert read_live_state(other) is None, "its number is taken by another sandbox's service"
     sandbox.die()
-    assert published(sandbox.run) is None
+    assert read_live_state(sandbox.run) is None
 
 
 def test_one_service_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.hosts.sandbox.state._TURN", 0.1)
-    assert not alive(tmp_path)
-    with alone(tmp_path):
-        assert alive(tmp_path)
-        with pytest.raises(HostError, match="cannot be stopped"), alone(tmp_path):
+    assert not is_service_alive(tmp_path)
+    with hold_service_lock(tmp_path):
+        assert is_service_alive(tmp_path)
+        with pytest.raises(HostError, match="cannot be stopped"), hold_service_lock(tmp_path):
             raise AssertionError
-    assert not alive(tmp_path)
-    with alone(tmp_path):
+    assert not is_service_alive(tmp_path)
+    with hold_service_lock(tmp_path):
         pass
 
 
@@ -291,7 +291,7 @@ def test_what_it_is_made_of_has_libcxx_where_a_package_takes_that(
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path)})
     given = OpenOptions("3.11", sandbox.cache, api="stable")
     found = [sandbox.inputs, Sandbox("s", config, given).inputs]
-    assert found == [TODAY, libcxx.key(sandbox.cache, "3.11")]
+    assert found == [TODAY, libcxx.libcxx_cache_key(sandbox.cache, "3.11")]
     monkeypatch.setattr(libcxx, "__file__", __file__)
     assert Sandbox("s", config, given).inputs not in found
 
@@ -329,7 +329,7 @@ def test_a_death_is_known_and_cured(sandbox: Fake, monkeypatch: pytest.MonkeyPat
 
 def test_a_service_that_is_ending_has_ended(sandbox: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     reach(sandbox, monkeypatch)
-    withdraw(sandbox.run)
+    withdraw_state(sandbox.run)
     assert sandbox.ended()
 
 

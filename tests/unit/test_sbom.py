@@ -21,18 +21,24 @@ from test_line import backend
 from test_rebuild import lied, party, rewritten, tree, wheel_of
 from wheels import FILES, INFO, METADATA, wheel
 
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.finding import Finding
 from pipelines.plan.matrix.buildplan import BuildPlan
 from pipelines.publish.provenance.bill import Bill, bill_of
-from pipelines.publish.provenance.sbom import TOOLSET, Part, compared, made, with_toolset
+from pipelines.publish.provenance.sbom import (
+    TOOLSET,
+    Part,
+    compare_sbom,
+    make_sbom_template,
+    with_toolset,
+)
 from pipelines.publish.rebuild.published import read_published
 from pipelines.publish.rebuild.run import run_rebuild
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Patch, Vendored
 from pipelines.recipe.patches import patch_file
-from pipelines.recipe.sourcetree import EPOCH, pack
+from pipelines.recipe.sourcetree import EPOCH, pack_source_tree
 from pipelines.recipe.vendored import vendored_in
 from pipelines.record.results import (
     AuditResult,
@@ -41,10 +47,10 @@ from pipelines.record.results import (
     ResourceResult,
 )
 from pipelines.remote import repack, sboms
-from pipelines.stages.buildspec import environment_of, materials
+from pipelines.stages.buildspec import collect_materials, environment_of
 from pipelines.stages.line import Line, run_build
-from pipelines.wheels.metadata import inspect
-from pipelines.wheels.sboms import Sbom, all_of, problem_of, read
+from pipelines.wheels.metadata import inspect_wheel
+from pipelines.wheels.sboms import Sbom, all_of, problem_of, read_sbom
 
 OWN = f"{INFO}/sboms/{sboms.FILE}"
 PARTS = (
@@ -55,7 +61,7 @@ PARTS = (
 
 
 def bill(*parts: Part, **properties: str) -> str:
-    return made("Apache-2.0", parts or PARTS, properties, EPOCH)
+    return make_sbom_template("Apache-2.0", parts or PARTS, properties, EPOCH)
 
 
 def packed(room: Path, text: str, files: dict[str, bytes] = FILES) -> Path:
@@ -85,7 +91,7 @@ def test_a_wheel_is_called_as_the_field_does(name: str) -> None:
     purl = json.loads(text)["metadata"]["component"]["purl"]
     assert PackageURL.from_string(purl).to_string() == purl
     assert PackageURL.from_string(purl).version == "1!2.0+cu130.x"
-    assert read("x.json", text, name, "1!2+cu130.x")[0].of_another is False
+    assert read_sbom("x.json", text, name, "1!2+cu130.x")[0].of_another is False
 
 
 def test_metadata_without_a_name_has_no_bill() -> None:
@@ -94,7 +100,7 @@ def test_metadata_without_a_name_has_no_bill() -> None:
 
 
 def test_the_host_puts_it_in_and_record_knows_it(tmp_path: Path) -> None:
-    facts = inspect(packed(tmp_path, bill()))
+    facts = inspect_wheel(packed(tmp_path, bill()))
     assert facts.record.true
     assert facts.members[-1] == f"{INFO}/RECORD"
     assert dict(facts.sboms) == {OWN: sboms.completed(bill(), METADATA)}
@@ -111,14 +117,14 @@ def test_a_bill_of_that_name_in_the_source_is_not_taken_for_ours(tmp_path: Path)
     with pytest.raises(ValueError, match=r"has 2 RECORDs: a-1\.dist-info/RECORD, "):
         packed(tmp_path, bill(), FILES | {"a-1.dist-info/RECORD": b""})
     kept = packed(tmp_path / "kept", bill(), FILES | {f"{INFO}/sboms/rust.cdx.json": b"{}"})
-    assert len(inspect(kept).sboms) == 2
+    assert len(inspect_wheel(kept).sboms) == 2
 
 
 # -- the bill that was meant -----------------------------------------------------------------------
 
 
 def judged(path: Path, text: str) -> Finding:
-    return compared(inspect(path), text)
+    return compare_sbom(inspect_wheel(path), text)
 
 
 def test_another_bill_than_was_meant_is_refused(tmp_path: Path) -> None:
@@ -181,7 +187,7 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     place.write_text(VERSION_H)
     line = at_desk(tmp_path, vendored=(CUTLASS,))
     path = run_build(line)
-    facts = inspect(wheel_of(path))
+    facts = inspect_wheel(wheel_of(path))
     (seen,) = all_of(facts)
     assert (seen.state, seen.of_another) == ("valid", False)
     rows = {row.name: row for row in seen.components}
@@ -209,7 +215,9 @@ def there(kind: str, id_: str, **values: str) -> ResourceResult:
 def test_of_an_environment_that_is_there_no_hash_is_claimed(tmp_path: Path) -> None:
     host = Desk(tmp_path / "root", Here())
     plan = plan_for(tmp_path, host, recipe="flash-attn", python="3.12", archs="80")
-    source = pack([("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))])
+    source = pack_source_tree(
+        [("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))]
+    )
     provisioned = ProvisionResult(
         resources=(
             there("distributions", "environment", Python="3.12", torch="2.8.0+cu128", pytest="9"),
@@ -239,7 +247,9 @@ def of_flash_attn(
     plan = plan_for(room, recipe="flash-attn", python="3.12", archs="80", cuda=cuda)
     vars(plan)["wanted"] = ()  # of tools, some of which are not pinned
     monkeypatch.setattr("pipelines.publish.provenance.bill._pinned", lambda _: ())
-    source = pack([("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))])
+    source = pack_source_tree(
+        [("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))]
+    )
     document = json.loads(sboms.completed(bill_of(plan, source, None), METADATA))
     return plan, document
 
@@ -257,7 +267,7 @@ def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.Monke
     (resolved,) = lies["resolves"]
     assert (resolved["description"], resolved["references"]) == (patch.why, [patch.source])
     assert not problem_of(json.dumps(document).encode(), "1.6", strict=True)
-    assert materials(plan, "0" * 64, None).root["patch"] == {patch.file: patch.sha256}
+    assert collect_materials(plan, "0" * 64, None).root["patch"] == {patch.file: patch.sha256}
     rows = sbom(json.dumps(document).encode()).components
     found = [row.properties.get("patched by") for row in rows]
     assert [*filter(None, found)] == [patch.file]
@@ -303,10 +313,10 @@ def test_a_wheel_without_it_does_not_pass(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.slow
 def test_a_rebuild_has_the_same_and_another_one_is_refused(tmp_path: Path) -> None:
     run_ = run_build(party(tmp_path, "they", tree(tmp_path)))
-    name = next(n for n, _ in inspect(wheel_of(run_)).sboms)
+    name = next(n for n, _ in inspect_wheel(wheel_of(run_)).sboms)
     line = party(tmp_path, "we", tree(tmp_path))
-    ours = inspect(wheel_of(run_rebuild(line, read_published(str(run_) + "/manifest.json"))))
-    assert dict(ours.sboms) == dict(inspect(wheel_of(run_)).sboms)
+    ours = inspect_wheel(wheel_of(run_rebuild(line, read_published(str(run_) + "/manifest.json"))))
+    assert dict(ours.sboms) == dict(inspect_wheel(wheel_of(run_)).sboms)
 
     def other(data: dict[str, Any]) -> None:
         data["inputs"]["materials"]["wheel"]["sbom"] = "0" * 64
@@ -338,7 +348,7 @@ def test_a_published_wheel_with_a_forged_bill_is_different(tmp_path: Path) -> No
     ],
 )
 def test_vendored_code_that_says_no_version_is_refused(text: str, said: str) -> None:
-    source = pack([("setup.py", b""), ("csrc/cutlass/version.h", text.encode())])
+    source = pack_source_tree([("setup.py", b""), ("csrc/cutlass/version.h", text.encode())])
     recipe = load_recipe("smoke-attention").model_copy(update={"vendored": (CUTLASS,)})
     with pytest.raises(ConfigError, match=said):
         vendored_in(recipe, source)
@@ -353,19 +363,19 @@ def test_a_release_that_the_tree_around_it_names() -> None:
     inside = (f"{code.directory}/CMakeLists.txt", b"set(LLAMA_VERSION_MAJOR 0)")
     (found,) = vendored_in(
         load_recipe("llama-cpp-python"),
-        pack([("setup.py", b""), inside, ("CHANGELOG.md", log.encode())]),
+        pack_source_tree([("setup.py", b""), inside, ("CHANGELOG.md", log.encode())]),
     )
     assert found.version == "0c1e57098"
     with pytest.raises(ConfigError, match=r"llama\.cpp: CHANGELOG\.md is not in the source"):
-        vendored_in(load_recipe("llama-cpp-python"), pack([("setup.py", b""), inside]))
+        vendored_in(load_recipe("llama-cpp-python"), pack_source_tree([("setup.py", b""), inside]))
 
 
 def test_vendored_code_that_is_elsewhere_is_refused() -> None:
     recipe = load_recipe("smoke-attention").model_copy(update={"vendored": (CUTLASS,)})
     with pytest.raises(ConfigError, match="nothing below csrc/cutlass"):
-        vendored_in(recipe, pack([("setup.py", b"")]))
+        vendored_in(recipe, pack_source_tree([("setup.py", b"")]))
     with pytest.raises(ConfigError, match=r"version\.h is not in the source"):
-        vendored_in(recipe, pack([("setup.py", b""), ("csrc/cutlass/x.h", b"")]))
+        vendored_in(recipe, pack_source_tree([("setup.py", b""), ("csrc/cutlass/x.h", b"")]))
 
 
 def test_every_flash_attn_declares_its_cutlass() -> None:
@@ -388,7 +398,7 @@ def test_a_pattern_must_find_one_thing() -> None:
 
 
 def sbom(data: bytes | None, file: str = "x.cdx.json") -> Sbom:
-    return read(file, data, "other", "1.0")[0]
+    return read_sbom(file, data, "other", "1.0")[0]
 
 
 def cyclonedx(**more: Any) -> bytes:
@@ -485,12 +495,12 @@ def test_the_audit_tells_that_there_is_none(tmp_path: Path) -> None:
 
 def test_many_are_held_against_the_schema_for_so_long_as_one(tmp_path: Path) -> None:
     each = cyclonedx(components=MANY[:3000])
-    seen = [one.state for one in all_of(inspect(lying(tmp_path, *[each] * 5)))]
+    seen = [one.state for one in all_of(inspect_wheel(lying(tmp_path, *[each] * 5)))]
     assert seen == ["valid", "valid", "not checked", "not checked", "not checked"]
 
 
 def test_a_thousand_are_not_read(tmp_path: Path) -> None:
-    seen = all_of(inspect(lying(tmp_path, *[cyclonedx()] * 40)))
+    seen = all_of(inspect_wheel(lying(tmp_path, *[cyclonedx()] * 40)))
     assert [each.state for each in seen].count("valid") == 16
     assert [each.state for each in seen].count("not checked") == 24
 
@@ -501,11 +511,11 @@ def test_a_thousand_are_not_read(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("own_directory")
 def test_a_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = packed(tmp_path, bill())
-    assert run(["sbom", str(path)]) == 0
+    assert run_command_line(["sbom", str(path)]) == 0
     shown = capsys.readouterr().out
     assert "CycloneDX 1.6 of Pkg 1.0+cu130, 3 components, valid" in shown
     assert "vendored    CUTLASS" in shown
-    assert run(["sbom", str(path), "--json"]) == 0
+    assert run_command_line(["sbom", str(path), "--json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)["sboms"]
     assert document["components"][0].keys() >= {"name", "version", "sha256", "license", "purl"}
 
@@ -532,7 +542,7 @@ def test_none_or_a_bad_one_is_no_success(
     data: tuple[bytes, ...],
     said: str,
 ) -> None:
-    assert run(["sbom", str(lying(tmp_path, *data))]) == AuditError.exit_code
+    assert run_command_line(["sbom", str(lying(tmp_path, *data))]) == AuditError.exit_code
     assert said in capsys.readouterr().out
 
 
@@ -540,5 +550,5 @@ def test_none_or_a_bad_one_is_no_success(
 def test_a_changed_wheel_is_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     forged = {**FILES, OWN: sboms.completed(bill(), METADATA)}
     path = wheel(tmp_path, forged, f"{OWN},sha256=AAAA,1\n".encode())
-    assert run(["sbom", str(path)]) == AuditError.exit_code
+    assert run_command_line(["sbom", str(path)]) == AuditError.exit_code
     assert "they were changed" in capsys.readouterr().out

@@ -34,7 +34,7 @@ def keys(part: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_what_is_kept_is_of_today() -> None:
     """After a change of a model: python -m pipelines.plan.config.schema."""
-    made = schema.files()
+    made = schema.generated_schema_files()
     assert {path.name for path in made} == {
         *("schema.json", "pipeline.schema.json", "configuration.md"),
     }

@@ -8,7 +8,7 @@ import pytest
 from smoke_runs import Outcome, run, wheel
 
 from pipelines.recipe.suite import suite_of_given
-from pipelines.reports.figures import figures
+from pipelines.reports.figures import extract_figures
 
 pytestmark = pytest.mark.faults
 
@@ -38,7 +38,9 @@ print("g = 7".encode("utf-16-le").decode("latin-1"))
     done = ran(tmp_path, code)
     case = done.case("test_script")
     assert case.outcome == "passed", case.detail
-    told = {one.subject: one.value for one in figures(done.suite.properties, done.suite.cases)}
+    told = {
+        one.subject: one.value for one in extract_figures(done.suite.properties, done.suite.cases)
+    }
     assert told == {"a": 2.0, "mean value": -0.0025, "f": 6.0, "g": 7.0}
     assert case.properties["script.d"] == "nan", "the 1 that it was does not stay"
     assert "c = 4 seconds" in case.properties["output"]

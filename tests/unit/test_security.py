@@ -23,7 +23,7 @@ from winrm_programs import launch
 from pipelines.core import console, github, hosttext
 from pipelines.core.errors import ProvisionError
 from pipelines.core.files import sha256_of
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.sandbox.wsman.auth import write_credentials
 from pipelines.hosts.sandbox.wsman.certificate import create_certificate
@@ -33,7 +33,7 @@ from pipelines.plan.provisioning.resources import DesiredResource
 from pipelines.record.results import ProvisionResult
 from pipelines.remote import builder
 from pipelines.remote.resources import archive
-from pipelines.reports.write import report, tell
+from pipelines.reports.write import announce_outcome, write_run_reports
 from pipelines.session.transports import signins
 from pipelines.stages.line import PROVISION, Line
 from pipelines.toolchain.lock import Cache, load_lock
@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_what_a_host_says_is_only_text(text: str) -> None:
-    shown = safe(text, 50)
+    shown = safe_text(text, 50)
     assert len(shown) <= 54
     assert "\x1b" not in shown
     assert not [c for c in shown if ord(c) < 32 and c not in "\t\n"]
@@ -54,18 +54,18 @@ def test_what_a_host_says_is_only_text(text: str) -> None:
 
 @pytest.mark.parametrize("mark", ["\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\ufeff"])
 def test_marks_that_turn_or_break_a_line_are_made_visible(mark: str) -> None:
-    assert mark not in safe(f"a{mark}b")
+    assert mark not in safe_text(f"a{mark}b")
 
 
 def test_half_characters_can_be_printed() -> None:
     """json gives them to whoever asks: a host may send \\ud800."""
-    assert safe("a\ud800b") == "a\\xd800b"
+    assert safe_text("a\ud800b") == "a\\xd800b"
 
 
 @pytest.mark.parametrize("between", ["\r", "\x1b[0m", "\x1b]0;t\x07"])
 def test_secret_in_pieces_is_blanked(monkeypatch: pytest.MonkeyPatch, between: str) -> None:
     monkeypatch.setattr(hosttext, "_secrets", {"correct-horse", "correct-horse-battery"})
-    assert safe(f"correct-{between}horse-battery") == "***"
+    assert safe_text(f"correct-{between}horse-battery") == "***"
 
 
 def test_masks_are_escaped_for_the_runner(
@@ -73,7 +73,7 @@ def test_masks_are_escaped_for_the_runner(
 ) -> None:
     monkeypatch.setattr(hosttext, "_secrets", set())
     monkeypatch.setattr(github, "in_ci", True)
-    hosttext.secret("50%25\nof")
+    hosttext.remember_secret("50%25\nof")
     assert capsys.readouterr().out == "::add-mask::50%2525%0Aof\n"
 
 
@@ -331,7 +331,7 @@ def installer(tmp_path: Path, code: str) -> DesiredResource:
 
 
 def lab_line(tmp_path: Path, settings: dict[str, Any], *wanted: DesiredResource) -> Line:
-    options = OpenOptions("3.11", Cache(load_lock()), register_secret=hosttext.secret)
+    options = OpenOptions("3.11", Cache(load_lock()), register_secret=hosttext.remember_secret)
     host = WinRMHost.model_validate(settings).open("lab", options)
     line = line_for(plan_for(tmp_path, host, archs="80"))
     temp = str(tmp_path / "t")
@@ -364,8 +364,8 @@ def test_password_is_nowhere_after_a_provision(
         run = line.begin_run()
         try:
             done = line.do(PROVISION)
-            report(run)
-            tell(run)
+            write_run_reports(run)
+            announce_outcome(run)
         finally:
             line.close()
     assert isinstance(done, ProvisionResult)
@@ -391,8 +391,8 @@ def test_password_that_a_host_repeats_is_blanked(
     try:
         with pytest.raises(ProvisionError) as caught:
             line.do(PROVISION)
-        report(run)
-        tell(run)
+        write_run_reports(run)
+        announce_outcome(run)
         console.print_error(caught.value)
     finally:
         line.close()

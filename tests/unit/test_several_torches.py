@@ -20,17 +20,17 @@ from sessions import Here
 from test_gate import FACTS, GOOD
 from wheels import FILES, INFO, WHEEL, wheel, wheel_here
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import ConfigError, SmokeError
 from pipelines.core.target import Target
 from pipelines.hosts.base import IN_SANDBOX
 from pipelines.plan.config.model import Config
 from pipelines.plan.matrix.buildplan import Request
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.plan import planned
+from pipelines.plan.matrix.plan import plan_matrix
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.naming import wheel_name
+from pipelines.recipe.naming import expected_wheel_name
 from pipelines.recipe.sourcetree import SourceTree, directories_of
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record.results import SmokeResult
@@ -42,7 +42,7 @@ from pipelines.wheels.binary import Binary
 from pipelines.wheels.checking import Kernels, Order
 from pipelines.wheels.checks import check_wheel
 from pipelines.wheels.fatbin import Inventory
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 from pipelines.wheels.pe import PeFacts
 
 CASES = {
@@ -215,7 +215,7 @@ def test_a_plan_says_which_torch_a_host_cannot_have(
     settings = Config.model_validate({"hosts": {"h": host}, "default": {"host": "h"}})
     asked = Request(axes={"recipe": "smoke-attention-torch"})
     facts = HostFacts(cores=2, memory=1 << 34)
-    plan = planned(settings, asked, facts=facts)
+    plan = plan_matrix(settings, asked, facts=facts)
     found = plan.rows[0].judged.findings
     assert "tool-not-pinned" not in {finding.id for finding in found}
     (*_, mind) = ["", *(finding.actual for finding in found if finding.id == "torch-untested")]
@@ -225,7 +225,7 @@ def test_a_plan_says_which_torch_a_host_cannot_have(
 
 def test_its_name_is_for_every_python() -> None:
     recipe = load_recipe("smoke-attention-torch").model_copy(update={"version": "0.1.0"})
-    names = {wheel_name(recipe, "cu130", python) for python in recipe.pythons}
+    names = {expected_wheel_name(recipe, "cu130", python) for python in recipe.pythons}
     assert names == {"smoke_attention_torch-0.1.0+cu130-py3-none-win_amd64.whl"}
 
 
@@ -288,7 +288,7 @@ ALL = replace(
 def failed(tag: str | None = "py3-none", **changes: Any) -> dict[str, str]:
     """The checks that a wheel for every Python does not pass, and what they found."""
     facts = replace(ALL, **changes)
-    archs = parse("75;90a+PTX")
+    archs = parse_arch_list("75;90a+PTX")
     order = Order("win_amd64", "3.11", tag)
     checks = check_wheel(facts, order=order, kernels=Kernels(archs, "13.0"))
     return {check.label: check.actual for check in checks if check.failed}
@@ -337,7 +337,7 @@ def read_back(tmp_path: Path, library: bytes, name: str = "_cuda.dll") -> Binary
     files[f"{INFO}/WHEEL"] = WHEEL.replace(
         b"cp311-cp311-win_amd64", f"py3-none-{platform}".encode()
     )
-    (binary,) = inspect(
+    (binary,) = inspect_wheel(
         wheel(tmp_path, files, name=f"pkg-1.0+cu130-py3-none-{platform}.whl")
     ).binaries
     return binary

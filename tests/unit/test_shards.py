@@ -28,7 +28,7 @@ from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult, Share, shards_of, share_of
 from pipelines.remote import builder, objects
 from pipelines.stages.line import BUILD, COLLECT, Line, run_build, run_test
-from pipelines.stages.objects import FOLDER, lenders
+from pipelines.stages.objects import FOLDER, find_lenders
 from pipelines.stages.shards import run_shards
 
 UNITS = 5
@@ -401,7 +401,7 @@ def test_whatever_byte_is_changed(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
     run = compiled(line, "1/2")
     line.plan = replace(line.plan, share=None, objects=(run.id,))
-    (good,) = lenders(line.plan)
+    (good,) = find_lenders(line.plan)
     chance = random.Random(19)
     paths = sorted((run.path / FOLDER).iterdir())
     for number in range(200):
@@ -412,9 +412,9 @@ def test_whatever_byte_is_changed(tmp_path: Path, host: Compiler) -> None:
         other[place] = chance.choice([byte for byte in range(256) if byte != data[place]])
         path.write_bytes(other)
         with pytest.raises(AuditError):
-            lenders(line.plan)
+            find_lenders(line.plan)
         path.write_bytes(data)
-    assert lenders(line.plan)[0].made == good.made
+    assert find_lenders(line.plan)[0].made == good.made
 
 
 def test_what_cannot_be_linked_is_refused_before_a_run_begins(

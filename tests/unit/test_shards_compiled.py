@@ -15,7 +15,7 @@ from test_shards import compiled, linked
 from pipelines.core.errors import BuildError
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import Request, resolve
+from pipelines.plan.matrix.buildplan import Request, resolve_build_plan
 from pipelines.record.results import BuildResult, CollectResult
 from pipelines.stages.line import BUILD, Line
 
@@ -89,7 +89,7 @@ def test_on_a_host_of_kind_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         }
     )
     asked = Request(axes={"host": "here", "python": PYTHON, "archs": "90a"}, jobs=2)
-    plan = resolve(settings, asked)
+    plan = resolve_build_plan(settings, asked)
     line = Line(replace(plan, recipe=plain.recipe), LiveSession(plan.host))
     try:
         expected = whole(line)

@@ -21,9 +21,9 @@ from pipelines.core.files import sha256_of
 from pipelines.core.paths import PACKAGE
 from pipelines.core.units import GIB
 from pipelines.plan.config.model import load_config
-from pipelines.plan.matrix.buildplan import Request, settle
+from pipelines.plan.matrix.buildplan import Request, finalize_recipe
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.shares import RUNNERS, reckon, shares_for
+from pipelines.plan.matrix.shares import RUNNERS, estimate_shares, shares_for
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import objects
 from pipelines.remote.shards import balance
@@ -31,7 +31,7 @@ from pipelines.remote.shards import balance
 FILE = Path(__file__).parents[1] / "bench/data/flash_attn_units.json"
 MEASURED = {row["source"]: row["seconds"] for row in json.loads(FILE.read_text("utf-8"))["units"]}
 FLASH = load_recipe("flash-attn")
-ARCHS = gpus.read("90")
+ARCHS = gpus.parse_gpu_archs("90")
 LARGE = HostFacts(cores=16, memory=128 * GIB)
 RUNNER = HostFacts(cores=4, memory=16 * GIB)
 
@@ -64,17 +64,19 @@ def test_shares_are_even(count: int, ratio: float) -> None:
 
 
 def test_what_shares_take() -> None:
-    made = [reckon(FLASH, RUNNER, ARCHS, count, names=[*MEASURED]) for count in (1, 4, 73, 100)]
+    made = [
+        estimate_shares(FLASH, RUNNER, ARCHS, count, names=[*MEASURED]) for count in (1, 4, 73, 100)
+    ]
     one, four, every, more = made
     assert one is not None and four is not None and every is not None and more  # noqa: PT018
     assert one.units == 73
     assert one.longest_seconds == one.alone_seconds
     assert four.longest_seconds < 1.1 * one.alone_seconds / 4
     assert every.longest_seconds == more.longest_seconds == 228, "the slowest unit"
-    unknown = reckon(FLASH, RUNNER, ARCHS, 4)
+    unknown = estimate_shares(FLASH, RUNNER, ARCHS, 4)
     assert unknown is not None
     assert unknown.units == 73
-    assert reckon(FLASH.model_copy(update={"costs": ()}), RUNNER, ARCHS, 4) is None
+    assert estimate_shares(FLASH.model_copy(update={"costs": ()}), RUNNER, ARCHS, 4) is None
 
 
 def test_as_many_as_do_some_good() -> None:
@@ -84,7 +86,7 @@ def test_as_many_as_do_some_good() -> None:
     assert shares_for(cost, [LARGE] * 8, ARCHS)[0] == 2, "of five minutes each"
     assert shares_for(cost, [RUNNER] * 8, ARCHS)[0] == 8
     assert shares_for(cost, [RUNNER] * 200, ARCHS, least=1.0)[0] == 73, "no more than units"
-    auto = reckon(FLASH, RUNNER, ARCHS, 0, names=[*MEASURED])
+    auto = estimate_shares(FLASH, RUNNER, ARCHS, 0, names=[*MEASURED])
     assert auto is not None
     assert 8 < auto.count <= RUNNERS
     with pytest.raises(ConfigError, match="too small"):
@@ -94,8 +96,8 @@ def test_as_many_as_do_some_good() -> None:
 def test_what_is_divided_is_built_reproducibly(tmp_path: Path) -> None:
     assert not FLASH.reproducible
     for asked in ({"share": "1/2"}, {"objects": ("run",)}, {"shards": "2"}, {"reproducible": True}):
-        assert settle(FLASH, Request(**asked)).reproducible
-    assert settle(FLASH, Request()) is FLASH
+        assert finalize_recipe(FLASH, Request(**asked)).reproducible
+    assert finalize_recipe(FLASH, Request()) is FLASH
     assert plan_for(tmp_path, python="3.11").share is None
 
 
@@ -115,7 +117,7 @@ def test_what_is_divided_is_built_reproducibly(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_divided(recipe: Any, asked: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        settle(recipe, Request(**asked))
+        finalize_recipe(recipe, Request(**asked))
 
 
 def test_what_was_typed() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies
 from projects import project
 from sharebuilds import LACKING, Builds, compiled, extensions, given, wheels, without_wheels
 
-from pipelines.recipe.progress import reader
+from pipelines.recipe.progress import make_progress_parser
 from pipelines.remote import builder, cargo, process, sharding
 from pipelines.remote.shards import balance, calls
 
@@ -199,7 +199,11 @@ def test_the_wheel_is_the_one_that_is_built_whole(
 def test_what_a_share_tells(builds: Builds) -> None:
     costs = [["one_2*", 30.0], ["one_*", 10.0]]
     first = builds.share(1, 2, costs)
-    steps = [step for step in map(reader("[{done}/{total}]"), builds.log.splitlines()) if step]
+    steps = [
+        step
+        for step in map(make_progress_parser("[{done}/{total}]"), builds.log.splitlines())
+        if step
+    ]
     assert (steps[0].done, steps[0].total) == (1, len(steps) - 1), "its own units are counted"
     second = builds.share(2, 2, costs)
     assert first["units"] == second["units"], "every host sees the same list"

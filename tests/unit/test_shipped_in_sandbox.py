@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 
 SETTINGS = "hosts:\n  sandbox:\n    kind: sandbox\n    home: {home}\ndefault: {{host: sandbox}}\n"
 
@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    code = run([*words])
+    code = run_command_line([*words])
     return code, " ".join("".join(capsys.readouterr()).split())
 
 

@@ -26,16 +26,16 @@ from pipelines.remote import builder
 from pipelines.remote import provision as remote
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.stages import jobs
-from pipelines.stages.detached import Listed, checked
+from pipelines.stages.detached import Listed, validate_job_state
 from pipelines.stages.line import PROVISION, Line, run_build, run_provision
 from pipelines.stages.pace import Pace
 
 
 @pytest.fixture
 def detailed() -> Iterator[None]:
-    logs.configure(1)
+    logs.configure_logging(1)
     yield
-    logs.configure(0)
+    logs.configure_logging(0)
     logging.getLogger(logs.ROOT).setLevel(logging.NOTSET)
 
 
@@ -253,7 +253,7 @@ def test_jobs_fit_80_columns(
         "way": "breakaway",
         "result": {"attempt": 1, "ended": 1795248500.0, "cancelled": False, "result": {"exit": 0}},
     }
-    one = checked("lab", listed, Listed)
+    one = validate_job_state("lab", listed, Listed)
     screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     screen.push_render_hook(Trimming())
     monkeypatch.setattr(jobs, "console", screen)

@@ -55,7 +55,7 @@ def sign(run: Run, tmp_path: Path, name: str = "key") -> None:
     key = tmp_path / f"{name}.pem"
     if not key.exists():
         subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
-    assert program.run(["attest", str(run.path), "--key", str(key)]) == 0
+    assert program.run_command_line(["attest", str(run.path), "--key", str(key)]) == 0
 
 
 def plain(tmp_path: Path) -> Wheel:
@@ -176,7 +176,7 @@ def test_a_signed_statement_is_published_with_its_manifest(tmp_path: Path, built
     subprocess.run(
         ["openssl", "pkey", "-in", tmp_path / "key.pem", "-pubout", "-out", public], check=True
     )
-    assert program.run(["verify", str(there / row.file), "--key", str(public)]) == 0
+    assert program.run_command_line(["verify", str(there / row.file), "--key", str(public)]) == 0
     write_manifest(built)  # with another time: what was signed speaks of the one before
     assert beside(tmp_path) == found
 

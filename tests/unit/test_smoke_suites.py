@@ -13,7 +13,7 @@ import pytest
 from smoke_runs import SMOKE, device_code, fake_driver, run, shipped, wheel
 
 from pipelines.wheels.fatbin import inventory
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 posix = pytest.mark.skipif(os.name == "nt", reason="programs made here are shell scripts")
 needs_cc = pytest.mark.skipif(not shutil.which("cc"), reason="makes a shared library with cc")
@@ -255,6 +255,6 @@ def test_broken_wheels_are_broken_in_one_way(tmp_path: Path) -> None:
             changed = {name for name in old.namelist() if old.read(name) != new.read(name)}
             found = inventory(new.read("flash_attn_2_cuda.so"))
         assert len(changed) == 2, fault  # the file and RECORD
-        assert inspect(bad).record.true
+        assert inspect_wheel(bad).record.true
         if fault == "wrong_arch":
             assert (set(found.sass), set(found.ptx)) == ({"75"}, set())

@@ -104,7 +104,7 @@ def fetch(tmp_path: Path, url: str | None = None) -> bytes:
     target = tmp_path / "got"
     place = {"pypi": "tool==1"} if url is None else {"url": url}
     source = Source.model_validate({"file": "tool-1-py3-none-any.whl"} | place)
-    obtaining.download(source, target, lambda *_: None)
+    obtaining.download_source(source, target, lambda *_: None)
     return target.read_bytes()
 
 

@@ -10,7 +10,7 @@ import pytest
 from foreign_wheels import foreign
 from pes import dll
 
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 from pipelines.wheels.stable import Stable, stable_of, wants_toolkit
 
 NAMES = Mapping[str, Sequence[str]]
@@ -21,7 +21,7 @@ def stable(
 ) -> Stable:
     files = {"pkg/_C.pyd": dll(imports, late=late), **(files or {})}
     path = foreign(room, "pkg", "1.0", "cp311-cp311-win_amd64", files=files)
-    found = stable_of(inspect(path))
+    found = stable_of(inspect_wheel(path))
     assert found is not None
     return found
 
@@ -95,9 +95,9 @@ def test_who_wants_cuda_of_a_release(
 ) -> None:
     files = {"pkg/_C.pyd": dll(imports, late=late)}
     path = foreign(tmp_path, "pkg", "1.0", "cp311-cp311-win_amd64", files=files)
-    assert wants_toolkit(inspect(path)) is wanted
+    assert wants_toolkit(inspect_wheel(path)) is wanted
     unread = foreign(tmp_path, "pkg", "1.1", "cp311-cp311-win_amd64", files={"pkg/_C.pyd": b"MZ"})
-    assert wants_toolkit(inspect(unread))
+    assert wants_toolkit(inspect_wheel(unread))
 
 
 def test_what_was_not_read_is_not_stable(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pipelines.core.errors import ConfigError, HostError, RemoteError, SmokeErro
 from pipelines.core.evidence import Bridge, Evidence
 from pipelines.core.files import sha256_of
 from pipelines.hosts.base import GpuWay
-from pipelines.hosts.gpus import by_bridge, by_vfio, own
+from pipelines.hosts.gpus import by_bridge, by_vfio, host_gpu_way
 from pipelines.recipe.suite import suite_of
 from pipelines.record.results import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
@@ -28,7 +28,7 @@ from pipelines.reports.load import load_view, stand_in_of
 from pipelines.reports.terminal import render
 from pipelines.session.base import UnfitHostError
 from pipelines.stages.line import TEST, Line, run_test
-from pipelines.stages.test import expectations, packages
+from pipelines.stages.test import suite_expectations, suite_wheel_paths
 
 REPORT = '<testsuites><testsuite name="s">{}</testsuite></testsuites>'
 PASSED, FAILED = '<testcase name="a"/>', '<testcase name="b"><failure message="no"/></testcase>'
@@ -242,7 +242,7 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
     axes = {"recipe": "flash-attn", "python": "3.12", "archs": "80;90+PTX"}
     plan = plan_for(tmp_path, Lab(Here()), **axes)
     audited = AuditedFile(file=NAME, sha256="0" * 64, version="2.8.3+cu128torch2.8")
-    assert expectations(plan, audited) == {
+    assert suite_expectations(plan, audited) == {
         "distribution": "flash-attn",
         "version": audited.version,
         "cuda": plan.target.cuda,
@@ -253,7 +253,7 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
         "platform": "win_amd64",
         "gpu": {"asked": "", "count": None, "numbers": [], "bridged": False},
     }
-    assert expectations(at_desk(tmp_path)[0].plan, audited)["platform"] is None
+    assert suite_expectations(at_desk(tmp_path)[0].plan, audited)["platform"] is None
 
 
 GPU0 = {"gpu_count": "1", "gpu0_name": "NVIDIA L4", "gpu0_driver_model": "MCDM"}
@@ -275,11 +275,11 @@ def with_gpu(line: Line, way: GpuWay) -> Line:
 @pytest.mark.parametrize(
     ("way", "properties", "recorded"),
     [
-        (own(True), GPU0, ("the host's own", "gpu: true", "MCDM")),
-        (own(None), GPU0, ("the host's own", "", "MCDM")),
+        (host_gpu_way(True), GPU0, ("the host's own", "gpu: true", "MCDM")),
+        (host_gpu_way(None), GPU0, ("the host's own", "", "MCDM")),
         (by_vfio(0, 1), GPU0, ("VFIO in a virtual machine", "gpu: 0", "MCDM")),
         (GpuWay(), GPU0, ("unknown: the host is configured without a GPU", "", "MCDM")),
-        (own(None), NO_GPU, ("none", "", "")),
+        (host_gpu_way(None), NO_GPU, ("none", "", "")),
         (GpuWay(), {}, ("", "", "")),
     ],
 )
@@ -299,7 +299,7 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, saying(PASSED + SKIPPED, NO_GPU))
     said = "gpu: true was requested, but the smoke suite reports no GPU"
     with pytest.raises(SmokeError, match=said):
-        run_test(with_gpu(line, own(True)))
+        run_test(with_gpu(line, host_gpu_way(True)))
     done = kept(line)
     assert (done.gpu_way, done.gpu_asked, done.gpus) == ("none", "gpu: true", ())
     view = load_view(line.run)
@@ -457,7 +457,7 @@ def test_a_bridge_that_was_asked_for_and_is_none(tmp_path: Path) -> None:
 def test_a_bridge_that_nobody_asked_for(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD}))
     with pytest.raises(SmokeError, match=r"is a GPU bridge \(1 libcuda.so.1\), which was not"):
-        run_test(with_gpu(line, own(True)))
+        run_test(with_gpu(line, host_gpu_way(True)))
 
 
 def test_a_sandbox_without_a_bridge_cannot_say_that_it_has_one(tmp_path: Path) -> None:
@@ -505,7 +505,7 @@ def test_the_suite_is_told_that_a_bridge_is_asked_for(tmp_path: Path) -> None:
 def test_which_gpus_the_suite_may_see(tmp_path: Path) -> None:
     suite = saying(PASSED, GPU0)
     line, _ = at_test(tmp_path, suite)
-    run_test(with_gpu(line, own(1)))
+    run_test(with_gpu(line, host_gpu_way(1)))
     (spec,) = suite.specs
     assert spec["environment"]["CUDA_VISIBLE_DEVICES"] == "1"
     assert spec["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
@@ -520,8 +520,8 @@ def test_which_gpus_the_suite_may_see(tmp_path: Path) -> None:
 def test_what_the_suite_imports_is_pinned(tmp_path: Path) -> None:
     plan = plan_for(tmp_path, Lab(Here()))
     lock = plan.cache.lock
-    assert f"C:\\w\\{lock.tool('pytest').file}" in packages(plan)
-    assert all(path.endswith(".whl") for path in packages(plan))
+    assert f"C:\\w\\{lock.tool('pytest').file}" in suite_wheel_paths(plan)
+    assert all(path.endswith(".whl") for path in suite_wheel_paths(plan))
 
 
 def test_where_the_suite_has_its_temporary_files(tmp_path: Path) -> None:

@@ -17,13 +17,13 @@ from pipelines.core.console import console
 from pipelines.core.errors import ConfigError
 from pipelines.core.target import Target
 from pipelines.core.toolsets import MSVC, STUB, Api
-from pipelines.doctor import diagnose, report
+from pipelines.doctor import diagnose_facts, report
 from pipelines.doctor.run import purpose_of
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.plan.matrix.judge import host_rules
 from pipelines.plan.matrix.plan import lay_ground
@@ -59,7 +59,7 @@ def settings(out: Path, **default: Any) -> Config:
 
 
 def asked(out: Path, **axes: str) -> BuildPlan:
-    return resolve(settings(out), Request(axes=axes))
+    return resolve_build_plan(settings(out), Request(axes=axes))
 
 
 def line_of(plan: BuildPlan) -> Line:
@@ -115,7 +115,7 @@ def test_plan_and_doctor_say_the_same(
     assert said in text
     assert "0 of " in text
     purpose = purpose_of(asked(tmp_path, **axes))
-    verdict = next(v for v in diagnose({}, purpose) if v.id.startswith("host-"))
+    verdict = next(v for v in diagnose_facts({}, purpose) if v.id.startswith("host-"))
     assert verdict.level == "error"
     assert said in verdict.actual
     assert hint in verdict.hint
@@ -145,7 +145,7 @@ def test_doctor_does_not_advise_what_is_refused(tmp_path: Path) -> None:
     """It said: invoke provision, which changed nothing."""
     told = {"host": {"tools": {"nvcc": {"version": "13.0.88"}}}}
     for host, hint in (("sandbox", ""), ("lab", "invoke provision")):
-        verdicts = diagnose(told, purpose_of(asked(tmp_path, host=host, cuda="12.8")))
+        verdicts = diagnose_facts(told, purpose_of(asked(tmp_path, host=host, cuda="12.8")))
         (compiler,) = [v for v in verdicts if v.id == "cuda-compiler"]
         assert (compiler.level, compiler.hint) == ("warning", hint)
 
@@ -246,5 +246,5 @@ def test_plan_takes_architectures_and_jobs_from_where_a_build_does(
         plan_command.run_plan(settings(tmp_path, archs=archs), Request())
     plan_command.run_plan(settings(tmp_path, archs="86", jobs=1), Request(), format="json")
     assert '"archs": "86"' in capsys.readouterr().out
-    plan = resolve(settings(tmp_path, archs="86", jobs=1), Request())
+    plan = resolve_build_plan(settings(tmp_path, archs="86", jobs=1), Request())
     assert (str(plan.target.archs), plan.jobs) == ("86", 1)

@@ -25,11 +25,11 @@ from pes import MSVC_DLLS, dll, msvc
 from tls_keys import Authority
 
 from pipelines.audit import page, survey
-from pipelines.audit.examination import AuditOptions, examine
+from pipelines.audit.examination import AuditOptions, audit_wheel
 from pipelines.audit.findings import WheelReport
 from pipelines.audit.inputs import Input
 from pipelines.audit.listing import Listing
-from pipelines.cli.program import run
+from pipelines.cli.program import run_command_line
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.plan.prebuilt import repositories
@@ -66,7 +66,7 @@ class Server:
     def report(self, path: Path, most: int = MOST, *, stated: bool = True) -> WheelReport:
         """What is found in parts of it."""
         offer = self.offer(path, stated=stated)
-        return examine(taken(offer), AuditOptions(most=most))
+        return audit_wheel(taken(offer), AuditOptions(most=most))
 
     def answers(self, path: str, data: Any, status: int = 200, **headers: str) -> None:
         body = data if isinstance(data, bytes) else json.dumps(data).encode()
@@ -264,7 +264,7 @@ def test_the_verdict_is_that_of_the_whole_wheel(tmp_path: Path, server: Server, 
     path = make(tmp_path)
     offer = server.offer(path)
     part = server.report(path)
-    whole = examine(
+    whole = audit_wheel(
         Input(path.name, offer.place, path, offer.sha256 or "", remote=True), AuditOptions()
     )
     assert (part.partial, whole.partial) == (True, False)
@@ -279,7 +279,7 @@ def test_the_verdict_is_that_of_the_whole_wheel(tmp_path: Path, server: Server, 
     assert part.worst != "ok"
     assert {card.runs for card in part.gpus.cards} == {"unknown"}
     assert not part.gpus.sass
-    same = examine(taken(offer), AuditOptions(most=offer.size * 2))  # type: ignore[operator]
+    same = audit_wheel(taken(offer), AuditOptions(most=offer.size * 2))  # type: ignore[operator]
     assert same.model_copy(update={"fetched": 0}) == whole
     assert offer.size < same.fetched < offer.size + 9000  # type: ignore[operator]
 
@@ -309,8 +309,8 @@ def test_a_file_of_other_bytes_than_stated(tmp_path: Path, server: Server) -> No
     offer = server.offer(wheel(tmp_path))
     data = bytearray(server.files[f"/{offer.file}"])
     server.files[f"/{offer.file}"] = bytes(reversed(data))
-    assert level(examine(taken(offer), AuditOptions(most=MOST))) == "unknown"
-    report = examine(taken(offer), AuditOptions(most=9 << 20))
+    assert level(audit_wheel(taken(offer), AuditOptions(most=MOST))) == "unknown"
+    report = audit_wheel(taken(offer), AuditOptions(most=9 << 20))
     assert level(report) == "error"
 
 
@@ -444,7 +444,7 @@ def test_the_token_is_for_github_alone(server: Server, monkeypatch: pytest.Monke
         assert allowed == (f"{server.url}/",)
         raise IndexPageError("stop")
 
-    monkeypatch.setattr(repositories, "fetched", fetched)
+    monkeypatch.setattr(repositories, "fetch_limited_response", fetched)
     for text in ("github:me/mine", "huggingface:me/mine"):
         with pytest.raises(IndexPageError, match="stop"):
             read_repository(text)
@@ -466,7 +466,7 @@ def published(server: Server, folder: Path, *versions: str, **more: Any) -> list
 
 def typed(words: str, capsys: Captured) -> tuple[int, dict[str, Any]]:
     """The exit code, and the JSON."""
-    code = run([*f"survey {words} --megabytes 1.9 --json".split()])
+    code = run_command_line([*f"survey {words} --megabytes 1.9 --json".split()])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -540,10 +540,10 @@ def test_files_of_no_survey(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"
     path.write_text(text)
     if not text:
-        assert survey.begin(path) == {}
+        assert survey.start_survey(path) == {}
         return
     with pytest.raises(ConfigError):
-        survey.begin(path)
+        survey.start_survey(path)
     assert path.read_text() == text
 
 
@@ -552,7 +552,7 @@ def test_what_a_page_says_of_hostile_texts() -> None:
     found = Finding(id="x", level="error", actual=evil, hint=evil)
     report = WheelReport(file=f"{evil}.whl", place=evil, findings=(found,), partial=True)
     note = Finding(id="source", level="unknown", subject=evil, actual=evil)
-    more = page.Survey(evil, (note,), (survey.sentence(report),))
+    more = page.Survey(evil, (note,), (survey.issue_sentence(report),))
     listing = Listing(place=evil, wheels=1, taken=1)
     text = page.render([report], [listing], more)
     assert evil not in text
@@ -561,14 +561,14 @@ def test_what_a_page_says_of_hostile_texts() -> None:
 
 def test_of_a_published_wheel_its_size_is_no_problem() -> None:
     big = Finding(id="upload", level="warning", actual="1 GiB")
-    assert survey.sentence(WheelReport(file="x.whl", findings=(big,))) == ""
+    assert survey.issue_sentence(WheelReport(file="x.whl", findings=(big,))) == ""
     bad = Finding(id="libraries", level="warning", actual="CUDA: cublas64_13.dll", hint="why")
-    said = survey.sentence(WheelReport(file="x.whl", place="p", findings=(big, bad)))
+    said = survey.issue_sentence(WheelReport(file="x.whl", place="p", findings=(big, bad)))
     assert "cublas64_13.dll" in said
     assert "GiB" not in said
     part = WheelReport(file="x.whl", sha256="a" * 64, partial=True, findings=(bad,))
-    assert "stated sha256 aaa" in survey.sentence(part)
-    assert "stated" not in survey.sentence(part.model_copy(update={"partial": False}))
+    assert "stated sha256 aaa" in survey.issue_sentence(part)
+    assert "stated" not in survey.issue_sentence(part.model_copy(update={"partial": False}))
 
 
 def test_a_survey_takes_no_time_for_what_is_known(tmp_path: Path, server: Server) -> None:
@@ -585,6 +585,6 @@ def test_a_survey_takes_no_time_for_what_is_known(tmp_path: Path, server: Server
 def test_a_hash_that_was_not_stated_is_no_other_one() -> None:
     old = WheelReport(file="x.whl", size=1, partial=True)
     new = old.model_copy(update={"sha256": "a" * 64, "partial": False})
-    assert not [*survey.changes([new], [old], complete=True)]
+    assert not [*survey.survey_changes([new], [old], complete=True)]
     other = new.model_copy(update={"sha256": "b" * 64})
-    assert [one.id for one in survey.changes([other], [new], complete=True)] == ["bytes"]
+    assert [one.id for one in survey.survey_changes([other], [new], complete=True)] == ["bytes"]

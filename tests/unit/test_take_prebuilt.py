@@ -13,7 +13,7 @@ import pytest
 from plans import Lab, line_for, plan_for
 from wheels import FILES, INFO, METADATA, NAME, pe, wheel
 
-from pipelines.core.architectures.archs import parse
+from pipelines.core.architectures.archs import parse_arch_list
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.hosts.base import Capabilities
 from pipelines.plan.prebuilt import candidates
@@ -161,7 +161,7 @@ def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         pytest.fail("the network was used")
 
     monkeypatch.setattr(candidates, "_index", never)
-    monkeypatch.setattr(candidates, "obtain", never)
+    monkeypatch.setattr(candidates, "download_from_sources", never)
     source = wheels_at(tmp_path / "here")
     places = ("https://wheels.example/simple/", str(source.parent))
     line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places))
@@ -198,7 +198,7 @@ def test_a_run_is_tested_for_its_own_architectures(tmp_path: Path) -> None:
     """Else the suite would say of a good wheel that it is wrong."""
     source = wheels_at(tmp_path / "here")
     line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
-    target = line.plan.target.model_copy(update={"archs": parse("80;90")})
+    target = line.plan.target.model_copy(update={"archs": parse_arch_list("80;90")})
     line.plan = replace(line.plan, target=target)
     with pytest.raises(ConfigError, match="is for archs 90, not 80;90") as caught:
         run_test(line)

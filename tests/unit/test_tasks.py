@@ -11,7 +11,7 @@ import pytest
 from typed import flags
 
 from pipelines.cli.options import program_arguments
-from pipelines.cli.program import COMMANDS, run
+from pipelines.cli.program import COMMANDS, run_command_line
 from pipelines.core import errors as pipeline_errors
 from pipelines.core.errors import TimeUpError
 
@@ -107,7 +107,7 @@ def typed(*words: str) -> int:
 
     ``invoke`` above does the whole of it.
     """
-    return run(words)
+    return run_command_line(words)
 
 
 @pytest.mark.parametrize(("line", "said"), BAD.items())

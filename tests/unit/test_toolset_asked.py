@@ -20,7 +20,7 @@ from pipelines.diagnosis import diagnose
 from pipelines.hosts.base import Capabilities
 from pipelines.remote import builder, process, protected_dirs
 from pipelines.remote.protected_dirs import UnsafeError
-from pipelines.stages.toolset import default_toolset, toolset_for, toolsets
+from pipelines.stages.toolset import default_toolset, list_host_toolsets, toolset_for
 
 V2026, V2022, V2019 = "14.50.35717", "14.44.35207", "14.29.30133"
 
@@ -50,7 +50,7 @@ class Telling(Here):
 def chosen(cuda: str, *there: Any, torch: str = "", **host: Any) -> str | None:
     plan: Any = Plan(cuda, torch, **host)
     session: Any = Telling(*there)
-    return toolset_for(toolsets(session, plan.host), plan)
+    return toolset_for(list_host_toolsets(session, plan.host), plan)
 
 
 @pytest.mark.parametrize(

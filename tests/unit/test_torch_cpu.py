@@ -18,14 +18,14 @@ from pipelines.core.errors import LockError
 from pipelines.hosts.base import IN_SANDBOX
 from pipelines.hosts.sandbox.wine import Prefix, Wine
 from pipelines.plan.config.model import Config
-from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve
+from pipelines.plan.matrix.buildplan import BuildPlan, Request, resolve_build_plan
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.judge import judge
+from pipelines.plan.matrix.judge import judge_targets
 from pipelines.plan.matrix.plan import lay_ground
 from pipelines.record.results import BuildResult
 from pipelines.remote import buildwheel, provision
 from pipelines.stages.buildspec import build_environment
-from pipelines.stages.test import packages
+from pipelines.stages.test import suite_wheel_paths
 from pipelines.toolchain.lock import load_lock
 
 LOCK = load_lock()
@@ -38,13 +38,13 @@ def plan_of(out: Path, host: str = "sandbox", **axes: str) -> BuildPlan:
     hosts = {"sandbox": SANDBOX | {"home": str(out / "sandbox")}, "lab": LAB}
     settings = Config.model_validate({"hosts": hosts, "out": str(out / "out"), "offline": True})
     asked = {"recipe": "flash-attn", "python": "3.11", "cuda": "13.0", "torch": "2.10"}
-    return resolve(settings, Request(axes={**asked, "host": host, **axes}))
+    return resolve_build_plan(settings, Request(axes={**asked, "host": host, **axes}))
 
 
 def plain(out: Path) -> BuildPlan:
     """A package without torch."""
     hosts = {"sandbox": SANDBOX | {"home": str(out / "sandbox")}}
-    return resolve(Config.model_validate({"hosts": hosts}), Request())
+    return resolve_build_plan(Config.model_validate({"hosts": hosts}), Request())
 
 
 @pytest.mark.parametrize("torch", ["2.10", "2.15"])
@@ -62,7 +62,7 @@ def test_the_lock_has_it_for_every_python_of_the_sandbox(
     wheel = LOCK.tool(f"torch-cpu-{torch}-{cp}")
     assert f"torch-cpu-{torch}-{cp}" in wanted["wheels"].uploads
     assert wanted["build tools"].spec["packages"]["torch"] == wheel.version == f"{torch}.0"
-    assert f"C:\\w\\{wheel.file}" in packages(plan)
+    assert f"C:\\w\\{wheel.file}" in suite_wheel_paths(plan)
     assert wheel.file == f"torch-{wheel.version}-{cp}-{cp}-win_amd64.whl"
 
 
@@ -76,7 +76,7 @@ def test_elsewhere_it_never_stands_for_torch(tmp_path: Path) -> None:
     """Not even where the lock has no other: a build against it would be another wheel."""
     plan = plan_of(tmp_path, "lab", torch="2.15")
     with pytest.raises(LockError, match=r"no torch for CUDA 13\.0, torch 2\.15"):
-        packages(plan)
+        suite_wheel_paths(plan)
     assert plan.place.replacements == {}
     assert not [
         one
@@ -98,7 +98,7 @@ def test_the_plan_says_that_it_has_no_cuda(tmp_path: Path, host: str, rule: str)
     plan = plan_of(tmp_path, host, torch="2.8")
     facts = HostFacts(cores=8, memory=64 << 30)
     ground = lay_ground(plan.recipe, plan.cache, facts, plan.supply(), dict)
-    (judged,) = judge(plan.recipe, [plan.target], ground)
+    (judged,) = judge_targets(plan.recipe, [plan.target], ground)
     (found,) = [one for one in judged.findings if one.id.startswith("torch-c")]
     assert found.id == rule
     assert found.failed is (host == "lab")

@@ -237,7 +237,7 @@ def test_a_block_that_keeps_arriving_damaged_is_sent_three_times() -> None:
     link: Any = None
     blocks_left = lanes.Blocks(10, 10, [0], "a file")
     with pytest.raises(TransferError, match="arrives damaged: 3 times the 10 bytes"):
-        lanes.carry(lanes.Connection("host", lambda: link), blocks_left, damaged, None)
+        lanes.transfer_blocks(lanes.Connection("host", lambda: link), blocks_left, damaged, None)
     assert len(sent) == 3
 
 

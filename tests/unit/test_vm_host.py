@@ -216,9 +216,11 @@ def test_the_cards_are_those_of_the_engines_machine(monkeypatch: pytest.MonkeyPa
         linux.Function(address=f"0000:01:00.{n}", vendor="10de", device="2204", kind=kind, group=12)
         for n, kind in enumerate(("0300", "0403"))
     ]
-    bare = linux.look(Path("/nowhere"))
+    bare = linux.inspect_linux_machine(Path("/nowhere"))
     shown = bare.model_copy(update={"functions": tuple(there)})
-    monkeypatch.setattr(vm_host, "machine_of", lambda engine, image: {RUN.id: shown}[image])
+    monkeypatch.setattr(
+        vm_host, "inspect_engine_machine", lambda engine, image: {RUN.id: shown}[image]
+    )
     vm = vm_of(monkeypatch, gpu=0)
     keys = vm.container_spec("volume").keys
     assert keys["devices"][-2:] == ["/dev/vfio/vfio", "/dev/vfio/12"]
@@ -234,12 +236,12 @@ def test_the_cards_are_those_of_the_engines_machine(monkeypatch: pytest.MonkeyPa
 def test_exit_codes_are_told_apart() -> None:
     codes = [code for row in machine.exit_codes() for code in row.codes]
     assert len(codes) == len(set(codes))
-    error = machine.explained(88, "vm-1", "ERROR: KVM acceleration is not available")
+    error = machine.container_exit_error(88, "vm-1", "ERROR: KVM acceleration is not available")
     assert isinstance(error, SetupError)
     assert "no KVM" in error.message
     assert "vm-1" in error.message
-    assert machine.explained(0, "vm-1", "") is None
-    assert machine.explained(137, "vm-1", "") is None
+    assert machine.container_exit_error(0, "vm-1", "") is None
+    assert machine.container_exit_error(137, "vm-1", "") is None
 
 
 # -- around the image's own entry point ------------------------------------------------------------
@@ -302,7 +304,7 @@ def test_the_entry_says_that_there_is_no_overlay(entry: Entry, tmp_path: Path) -
     (tmp_path / "golden/data.qcow2").write_text("golden")  # and no state files next to it
     assert entry("kept", "true").wait(10) == 122
     assert not (tmp_path / "storage/data.qcow2").exists()
-    assert machine.explained(122, "x", "") is not None
+    assert machine.container_exit_error(122, "x", "") is not None
 
 
 def test_the_entry_ends_with_its_input_if_it_is_tied(entry: Entry) -> None:
@@ -354,8 +356,8 @@ def ready(
         asked.append((url, pin))
         return answers
 
-    monkeypatch.setattr(host, "answers", answer)
-    monkeypatch.setattr(host, "read_file", lambda *_: b"wcw-1:secret:with-colon\n")
+    monkeypatch.setattr(host, "is_winrm_listening", answer)
+    monkeypatch.setattr(host, "read_container_file", lambda *_: b"wcw-1:secret:with-colon\n")
     found = host.Boot(HERE, Silent())(booted(log))
     if found is not None:
         assert asked == [(found.url, found.pin)]
@@ -447,29 +449,35 @@ def volume(tmp_path: Path) -> Local:
 
 
 def test_a_disk_is_sealed_with_what_it_is(volume: Local) -> None:
-    record = disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=900.4)
+    record = disks.seal_disk(volume, ORIGIN, pin=PIN, licensed=0, seconds=900.4)
     assert sorted(record.files) == ["data.qcow2", "windows.boot", "windows.mac"]
     assert (record.pin, record.seconds, record.virtual_size) == (PIN, 900, 32 << 30)
     assert not (volume.folder / "2025.iso").exists(), "8 GB that nobody needs"
-    found = disks.look(volume)
+    found = disks.read_disk_state(volume)
     assert found.record == record
-    assert disks.check(volume, found) == disks.check(volume, found, thorough=True) == record
+    assert (
+        disks.verify_disk(volume, found)
+        == disks.verify_disk(volume, found, thorough=True)
+        == record
+    )
     disk = volume.folder / "data.qcow2"
     times = disk.stat().st_atime_ns, disk.stat().st_mtime_ns
     disk.write_text(disk.read_text().upper())
     os.utime(disk, ns=times)
-    assert disks.check(volume, disks.look(volume)) == record, "times and sizes are the same"
+    assert disks.verify_disk(volume, disks.read_disk_state(volume)) == record, (
+        "times and sizes are the same"
+    )
     with pytest.raises(disks.DamagedDiskError, match=r"data\.qcow2: the sha256 differs"):
-        disks.check(volume, disks.look(volume), thorough=True)
+        disks.verify_disk(volume, disks.read_disk_state(volume), thorough=True)
 
 
 def test_what_windows_has_not_left_in_good_order_is_not_sealed(volume: Local) -> None:
     (volume.folder / "windows.boot").unlink()
     with pytest.raises(HostError, match="not shut down cleanly"):
-        disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
-    assert disks.look(volume).record is None
+        disks.seal_disk(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
+    assert disks.read_disk_state(volume).record is None
     with pytest.raises(disks.DamagedDiskError, match="never finished"):
-        disks.check(volume, disks.look(volume))
+        disks.verify_disk(volume, disks.read_disk_state(volume))
 
 
 def test_an_overlay_is_not_sealed(volume: Local) -> None:
@@ -477,15 +485,15 @@ def test_an_overlay_is_not_sealed(volume: Local) -> None:
     tool = volume.folder.parent / "qemu-img"
     tool.write_text(f"#!/bin/sh\n[ \"$1\" = check ] || echo '{json.dumps(about)}'\n")
     with pytest.raises(HostError, match="backing file /elsewhere"):
-        disks.seal(volume, ORIGIN, pin="", licensed=0, seconds=1)
+        disks.seal_disk(volume, ORIGIN, pin="", licensed=0, seconds=1)
 
 
 def test_a_record_of_another_version_is_not_read_as_ours(volume: Local) -> None:
-    disks.seal(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
+    disks.seal_disk(volume, ORIGIN, pin=PIN, licensed=0, seconds=1)
     path = volume.folder / disks.RECORD
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
     with pytest.raises(disks.DamagedDiskError, match="another disk"):
-        disks.look(volume)
+        disks.read_disk_state(volume)
 
 
 def test_why_a_disk_could_not_be_made_is_told_though_nothing_can_be_removed(
@@ -502,7 +510,7 @@ def test_why_a_disk_could_not_be_made_is_told_though_nothing_can_be_removed(
     vm = vm_of(monkeypatch)
     monkeypatch.setattr(vm.manager, "open", lambda *_: (box, PIN))
     monkeypatch.setattr(vm.manager, "remove", silent)
-    monkeypatch.setattr(golden, "label", lambda *_: owners.me())
+    monkeypatch.setattr(golden, "label_value", lambda *_: owners.process_identity())
     monkeypatch.setattr(GoldenVolume, "create", lambda _: None)
     monkeypatch.setattr(GoldenVolume, "remove", silent)
     with pytest.raises(HostError, match="QEMU has died"):
@@ -513,7 +521,7 @@ def test_why_a_disk_could_not_be_made_is_told_though_nothing_can_be_removed(
 def test_a_machine_that_another_command_uses_is_not_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    labels = {f"{LABEL}keep": "0", f"{LABEL}owner": owners.me()}
+    labels = {f"{LABEL}keep": "0", f"{LABEL}owner": owners.process_identity()}
     vm = vm_of(monkeypatch)
     used = SimpleNamespace(name="wcw-vm.1", attrs={"Labels": labels})
     monkeypatch.setattr(vm.manager, "all", lambda _: [used])
@@ -529,13 +537,13 @@ def test_what_decides_which_disk_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert usual not in {disks.key_of(golden.origin_of(one, RUN)) for one in others}
     newer = machine.Runner("sha256:" + "2" * 64, RUN.start)
     assert disks.key_of(golden.origin_of(config(), newer)) != usual
-    scripts = golden.oem()
-    monkeypatch.setattr(golden, "oem", lambda: {**scripts, "golden.ps1": b"another"})
+    scripts = golden.oem_files()
+    monkeypatch.setattr(golden, "oem_files", lambda: {**scripts, "golden.ps1": b"another"})
     assert disks.key_of(golden.origin_of(config(), RUN)) != usual
 
 
 def test_all_that_the_scripts_of_oem_name_is_there() -> None:
-    scripts = {name: data.decode() for name, data in golden.oem().items()}
+    scripts = {name: data.decode() for name, data in golden.oem_files().items()}
     assert "C:\\OEM\\golden.ps1" in scripts["install.bat"]
     for name in ("enable-winrm-https.ps1", "serial.ps1", "ready.ps1"):
         assert f"'{name}'" in scripts["golden.ps1"]
@@ -629,7 +637,7 @@ def test_a_golden_disk_is_made_again_before_its_licence_ends(
     made = making(monkeypatch)
     monkeypatch.setattr(made.volume, "find", object)
     monkeypatch.setattr(made.volume, "remove", lambda: done.append("removed"))
-    monkeypatch.setattr(disks, "look", lambda _: disks.Found(record, {}))
+    monkeypatch.setattr(disks, "read_disk_state", lambda _: disks.Found(record, {}))
 
     def make() -> disks.Record:
         done.append("made")

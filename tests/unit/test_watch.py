@@ -45,10 +45,10 @@ from pipelines.plan.prebuilt import indexpage
 from pipelines.plan.prebuilt.candidates import Offer
 from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.publish.watch import held, look, pages, released
-from pipelines.publish.watch.cells import compare
+from pipelines.publish.watch.cells import compare_recipe
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import limits
-from pipelines.toolchain.generate import generate
+from pipelines.toolchain.generate import generate_lock
 from pipelines.toolchain.intent import INTENT_FILE, WATCHED, load_intent
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 
@@ -132,11 +132,14 @@ class World:
             for p, t, c in cells
         ]
         assert (
-            program.run(["publish", *(str(r.path) for r in runs), "--to", self.index, *words]) == 0
+            program.run_command_line(
+                ["publish", *(str(r.path) for r in runs), "--to", self.index, *words]
+            )
+            == 0
         )
 
     def watch(self, *words: str) -> int:
-        return program.run(["watch", "--index", self.index, *words])
+        return program.run_command_line(["watch", "--index", self.index, *words])
 
 
 def _here(
@@ -214,7 +217,7 @@ def locked(file: Path, folder: Path, fresh: set[str]) -> ToolchainLock:
     folder.mkdir()
     intent.write_text(INTENT_FILE.read_text())
     intent.with_name(WATCHED).write_text(file.read_text())
-    lock = generate(load_intent(intent), load_lock())
+    lock = generate_lock(load_intent(intent), load_lock())
     assert fresh == {*lock.tools} - {*load_lock().tools}
     assert lock.unpinned == ()
     for name in fresh:
@@ -284,7 +287,7 @@ def test_from_new_torch_to_nothing_left(
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: lock)
         patch.setattr("pipelines.plan.matrix.buildplan.load_lock", lambda *_: lock)
-        assert program.run(["plan", *words, "--format", "gha"]) == 0
+        assert program.run_command_line(["plan", *words, "--format", "gha"]) == 0
     planned = json.loads(capsys.readouterr().out)["include"]
     assert {cell["cell"] for cell in planned} == {*new}
 
@@ -539,7 +542,7 @@ def test_rows_of_torch_that_differ_from_the_indexes(world: World, capsys: Said) 
 
     def differs(files: Sequence[pages.File]) -> list[str]:
         pages_ = (pages.Project("torch", "", ()), pages.Project("torch", "", tuple(files)))
-        return [note.actual.split(",")[0] for note in released.drifted(pages_, rows)]
+        return [note.actual.split(",")[0] for note in released.find_torch_drift(pages_, rows)]
 
     assert differs(out) == []
     gone = [replace(f, yanked="cp315" in str(f.tags) or "2.13.0+cu132" in f.name) for f in out]
@@ -585,7 +588,7 @@ def test_a_tool_and_a_driver_that_came_after_what_is_known(world: World, capsys:
     known = [*load_compat().toolkit_drivers]
     for cuda, told in ((known[-1], []), ("14.7", ["driver-missing", "toolkit-missing"])):
         file = pages.File("nvcc", Version(f"{cuda}.9"), tags, "", "", False)
-        found = released.cudas(pages.Project("x", "", (file,)), {}, load_lock())
+        found = released.find_missing_cudas(pages.Project("x", "", (file,)), {}, load_lock())
         assert sorted(note.id for note in found) == told
 
 
@@ -602,7 +605,7 @@ def test_the_form_of_pytorchs_own_index(world: World) -> None:
     assert (len(wheel.sha256), wheel.yanked) == (64, False)
     assert not found["torch-0.4.1-cp27-cp27mu-linux_x86_64.whl"].sha256
     pypi = pages.Project("torch", "", tuple(f for f in page.files if "+" not in f.name))
-    out, lone = released.torches(pypi, page)
+    out, lone = released.find_torch_releases(pypi, page)
     builds = {release: {c: [*p] for c, p in one.builds.items()} for release, one in out.items()}
     assert builds == {"2.13": {"12.6": ["3.11"], "13.0": ["3.14t"]}}
     assert not lone
@@ -615,7 +618,7 @@ def test_a_cuda_among_those_of_the_lock_is_told_where_a_torch_is_built_with_it()
     }
     out = {"2.15": released.Torch("2.15.0", builds), "2.16": released.Torch("2.16.0", builds)}
     none = pages.Project("nvidia-cuda-nvcc", "", ())
-    (note,) = released.cudas(none, out, load_lock())
+    (note,) = released.find_missing_cudas(none, out, load_lock())
     assert note.actual.startswith("CUDA 13.1: torch 2.15, torch 2.16, ")
     assert "toolchain.yaml" in note.hint
 
@@ -636,7 +639,7 @@ def test_what_an_index_holds(world: World, capsys: Said) -> None:
     # A yanked name is not built again; nor one with missing code.
     (wheel,) = (one for one in _wheels(world) if not one["made_from"])
     words = ["--to", world.index, "--yank", wheel["file"], "--because", "wrong numbers"]
-    assert program.run(["publish", *words]) == 0
+    assert program.run_command_line(["publish", *words]) == 0
     answer = answered(world, capsys)
     assert name not in cells(answer)
     assert f"{name}: {wheel['file']} was yanked: wrong numbers -> Its file name is taken" in notes(
@@ -717,7 +720,9 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
         ("s3://bucket/i", "/i: catalogue.json: ", 11),
     ):
         secret = url.replace("://", "://me:s3cret@")
-        assert program.run(["watch", "--index", secret, "--recipe", "flash-attn"]) == ends
+        assert (
+            program.run_command_line(["watch", "--index", secret, "--recipe", "flash-attn"]) == ends
+        )
         told = capsys.readouterr()
         assert said in " ".join(told.err.split())
         assert "s3cret" not in told.err + told.out
@@ -727,7 +732,7 @@ def test_an_index_at_an_address(world: World, capsys: Said) -> None:
     world.publish(("3.12", "2.15", "13.0"))
     world.server.page("/i/catalogue.json", Path(world.index, "catalogue.json").read_text())
     capsys.readouterr()
-    assert program.run(["watch", "--index", f"{world.server.url}/i", "--json"]) == 0
+    assert program.run_command_line(["watch", "--index", f"{world.server.url}/i", "--json"]) == 0
     (recipe,) = told(capsys)["recipes"]
     assert (recipe["recipe"], recipe["held"]) == ("flash-attn", 1)
 
@@ -862,34 +867,36 @@ def test_recipes_that_do_not_go_with_it(world: World) -> None:
     places = {"torch": f"{world.server.url}/simple/torch/"}
     (project,) = pages.read_projects(places).values()
     (built,) = pages.read_projects({"torch": f"{world.server.url}/whl/torch/"}).values()
-    out, lone = released.torches(project, built)
+    out, lone = released.find_torch_releases(project, built)
     assert [*out] == ["2.8", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15"]
     assert lone == []
     assert [*out["2.15"].builds["13.0"]] == [*("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")]
     old = FLASH.model_copy(
         update={"supports": FLASH.supports.model_copy(update={"torch": "<2.13"})}
     )
-    wanted, left = released.choose(old, out, [], 2)
+    wanted, left = released.choose_torch_releases(old, out, [], 2)
     assert wanted == ["2.12", "2.11"]
     assert [note.actual for note in left] == [
         "flash-attn 2.8.3.post2 supports torch <2.13, and 2.13, 2.14, 2.15 is out",
         "flash-attn: older releases of torch are skipped: 2.8, 2.10",
     ]
     one = load_recipe("smoke-attention-torch")
-    found = compare(one, out, released.choose(one, out, [], 2)[0], Catalogue())
+    found = compare_recipe(
+        one, out, released.choose_torch_releases(one, out, [], 2)[0], Catalogue()
+    )
     assert {cell.name for cell in found.cells} == {"cp311-torch2.10-cu130"}
     assert "is not tested with 2.14, 2.13, 2.12, 2.11" in found.notes[0].actual
 
 
 def test_a_wheel_on_the_stable_abi_is_for_later_torches(world: World) -> None:
     world.publish(("3.12", "2.10", "13.0"))
-    wheels = held.of(held.catalogue_of(world.index), FLASH)
+    wheels = held.wheels_of_recipe(held.catalogue_of(world.index), FLASH)
     target = Target(python="3.12", torch="2.15", cuda="13.0")
-    assert held.fitting(wheels, target) == []
+    assert held.wheels_for_cell(wheels, target) == []
     (plain,) = wheels
     stable = plain.model_copy(update={"stable": True})
-    assert held.fitting([stable], target) == [stable]
-    assert held.fitting([stable], target.model_copy(update={"torch": "2.9"})) == []
+    assert held.wheels_for_cell([stable], target) == [stable]
+    assert held.wheels_for_cell([stable], target.model_copy(update={"torch": "2.9"})) == []
     for name, count in (
         ("cp312-cp312-win_arm64", 0),
         ("cp312-cp312-linux_x86_64", 0),
@@ -900,12 +907,12 @@ def test_a_wheel_on_the_stable_abi_is_for_later_torches(world: World) -> None:
         file = plain.file.replace("cp312-cp312-win_amd64", name)
         other = Wheel.model_validate(plain.model_dump() | {"file": file})
         asked = Target(python="3.12", torch="2.10", cuda="13.0")
-        assert (name, len(held.fitting([other], asked))) == (name, count)
+        assert (name, len(held.wheels_for_cell([other], asked))) == (name, count)
     file = plain.file.replace("cp312-cp312", "cp310-abi3")
     limited = Wheel.model_validate(plain.model_dump() | {"file": file})
     for python, count in (("3.14", 1), ("3.10", 1), ("3.9", 0)):
         asked = Target(python=python, torch="2.10", cuda="13.0")
-        assert len(held.fitting([limited], asked)) == count
+        assert len(held.wheels_for_cell([limited], asked)) == count
 
 
 def test_in_processes_of_its_own(
@@ -917,7 +924,7 @@ def test_in_processes_of_its_own(
     world.publish(("3.12", "2.15", "13.0"))
     world.server.page("/i/catalogue.json", Path(world.index, "catalogue.json").read_text())
     capsys.readouterr()
-    assert program.run(["watch", "--index", f"{world.server.url}/i"]) == 0
+    assert program.run_command_line(["watch", "--index", f"{world.server.url}/i"]) == 0
     assert "flash-attn 2.8.3.post2: 1 cell in the index, 41 not" in capsys.readouterr().out
     world.server.page("/flash.git/info/refs?service=git-upload-pack", "0000")
     wrong(world, capsys, "references is incomplete")

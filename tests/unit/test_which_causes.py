@@ -15,13 +15,13 @@ from pes import dll
 from pipelines.publish.which import data, loading
 from pipelines.publish.which.causes import Finding
 from pipelines.publish.which.looking import Driver, Place
-from pipelines.publish.which.reporting import Report, report
+from pipelines.publish.which.reporting import Report, build_report
 
 Breaks = Callable[[Windows], Place | None]
 
 
 def seen(windows: Windows, place: Place | None = None, driver: Driver = RTX_4090) -> Report:
-    return report(place or windows.place(), [], "flash-attn", driver=driver, load=False)
+    return build_report(place or windows.place(), [], "flash-attn", driver=driver, load=False)
 
 
 def causes(found: Report) -> list[Finding]:
@@ -303,7 +303,7 @@ def test_a_torch_whose_metadata_names_no_cuda_is_whole(tmp_path: Path) -> None:
     shutil.rmtree(windows.site / "torch")
     shutil.rmtree(next(windows.site.glob("torch-*")))
     windows.torch("2.11.0+cu128", "12.8", known="2.11.0")
-    found = report(windows.place(), [], driver=RTX_4090, load=False)
+    found = build_report(windows.place(), [], driver=RTX_4090, load=False)
     assert (found.findings, found.machine.torch, found.machine.cuda) == ((), "2.11.0", "12.8")
 
 

@@ -18,10 +18,10 @@ from packaging.version import Version
 
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.which import listed
-from pipelines.publish.which.choosing import Judged, choose, runs_python
+from pipelines.publish.which.choosing import Judged, choose_wheel, runs_python
 from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.publish.which.machine import Machine
-from pipelines.publish.which.texts import RefusalError, takes, version_key
+from pipelines.publish.which.texts import RefusalError, accepts_python, version_key
 from pipelines.wheels.tags import wheel_tags
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
@@ -56,7 +56,7 @@ def catalogue(*wheels: Any, **changes: Any) -> bytes:
 
 
 def chosen(*wheels: Any, machine: Machine = OWN) -> Judged:
-    best = choose(read_catalogue_rows(catalogue(*wheels)), machine)
+    best = choose_wheel(read_catalogue_rows(catalogue(*wheels)), machine)
     assert best is not None
     return best
 
@@ -220,7 +220,9 @@ WORDS = {
 def test_the_page_is_held_to_the_same(changes: dict[str, str], expected: str, rules: str) -> None:
     """What tests/browser/test_index_in_chromium.py wants of the page's script, this names too."""
     rows = read_catalogue_rows(Catalogue(wheels=tuple(page.WHEELS.values())).dump())
-    best = choose(rows, machine_of(page.line(**changes)), {**page.MACHINE, **changes}["package"])
+    best = choose_wheel(
+        rows, machine_of(page.line(**changes)), {**page.MACHINE, **changes}["package"]
+    )
     assert best is not None
     assert best.row.file == page.WHEELS[expected].file
     assert len(best.missed) == len(rules.split())
@@ -237,7 +239,7 @@ def test_the_nearest_has_missed_least() -> None:
 def test_variants_and_yanked_wheels_are_not_named() -> None:
     label = wheel(tag="cp312-cp312-win_amd64-cu128_sm80_90")
     rows = read_catalogue_rows(catalogue(label, wheel(yanked="crashes")))
-    assert choose(rows, OWN) is None
+    assert choose_wheel(rows, OWN) is None
 
 
 def test_versions_sort_as_pip_sorts_them() -> None:
@@ -261,8 +263,8 @@ def test_requires_python() -> None:
         *("<3.12", ">=3.13", "~=3.11.2", "!=3.12.*", "==3.11.*", ">3.13", "foo"),
         *(">=3.10;", "<=3.11"),
     )
-    assert [one for one in yes if not takes(one, "3.12")] == []
-    assert [one for one in no if takes(one, "3.12")] == []
+    assert [one for one in yes if not accepts_python(one, "3.12")] == []
+    assert [one for one in no if accepts_python(one, "3.12")] == []
 
 
 def test_a_machine_as_a_line() -> None:

@@ -23,16 +23,16 @@ from indexes import finished, offers_of, served
 from test_which_choice import HASH, catalogue, wheel
 from tls_keys import Authority
 
-from pipelines.cli.program import run
-from pipelines.publish.index.publishing import Order, publish
+from pipelines.cli.program import run_command_line
+from pipelines.publish.index.publishing import Order, publish_wheels
 from pipelines.publish.index.store import Store
 from pipelines.publish.which import children, joining, trying
 from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.children import run_child
-from pipelines.publish.which.joining import joined
+from pipelines.publish.which.joining import build_which_script
 from pipelines.publish.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.publish.which.looking import Driver, this_place
-from pipelines.publish.which.reporting import Report, report
+from pipelines.publish.which.reporting import Report, build_report
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ esac
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("file") / "which.py"
-    made.write_bytes(joined())
+    made.write_bytes(build_which_script())
     return made
 
 
@@ -75,10 +75,12 @@ def test_it_is_one_file_for_python_3_9(file: Path) -> None:
     assert imported <= {*sys.stdlib_module_names}
     assert "pipelines" not in imported
     assert text.startswith('"""Find the wheel that fits this Python')
-    joining.joined.cache_clear()
-    assert joined() == file.read_bytes()
+    joining.build_which_script.cache_clear()
+    assert build_which_script() == file.read_bytes()
     own = joining._ROOT.parent / joining.WHICH
-    assert own.read_bytes() == joined(), "run: python -m pipelines.publish.which.joining"
+    assert own.read_bytes() == build_which_script(), (
+        "run: python -m pipelines.publish.which.joining"
+    )
 
 
 def test_a_name_of_two_modules_is_refused() -> None:
@@ -291,7 +293,7 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Re
         about = f"{name}-1.0.dist-info"
         files = {f"{name}/__init__.py": text, f"{about}/METADATA": f"Name: {name}\nVersion: 1.0\n"}
         Linux.write({**files, f"{about}/RECORD": f"{name}/__init__.py,,{len(text)}\n"}, site)
-        return report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
+        return build_report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
 
     return look
 
@@ -319,7 +321,7 @@ def test_modules_that_fail_beside_an_import_that_works(
     Linux.write({name: "PyInit__C"}, tmp_path / "site")
     record = tmp_path / "site/tried-1.0.dist-info/RECORD"
     record.write_text(f"{record.read_text()}{name},,9\n")
-    found = report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
+    found = build_report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
     (package,) = found.packages
     assert (package.loads, package.partly) == (False, True)
     assert package.errors[0].startswith("tried._C: ImportError")
@@ -358,7 +360,7 @@ def test_the_answer_fits_a_terminal(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     windows.flash(module(archs="90"), version="2.8.3+cu128torch2.9")
     rows = read_catalogue_rows(catalogue(wheel("b")))
-    found = report(windows.place(), rows, driver=RTX_4090, load=False)
+    found = build_report(windows.place(), rows, driver=RTX_4090, load=False)
     text = as_text(found, "https://wheels.example.org/")
     assert text.isascii()
     long = [row for row in text.splitlines() if len(row) > 100 and "pip install" not in row]
@@ -379,7 +381,7 @@ def test_the_release_that_is_there_is_forced_and_torch_left_alone(tmp_path: Path
     windows = Windows(tmp_path)
     windows.flash().write_bytes(b"MZ")
     rows = read_catalogue_rows(catalogue(wheel()))
-    found = report(windows.place(), rows, driver=RTX_4090, load=False)
+    found = build_report(windows.place(), rows, driver=RTX_4090, load=False)
     command = as_object(found, "https://x.org/")["wheels"]["flash-attn"]["command"]
     assert command[4:6] == ["--force-reinstall", "--no-deps"]
     assert len(command) == 7
@@ -394,14 +396,16 @@ def test_the_release_that_is_there_is_forced_and_torch_left_alone(tmp_path: Path
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     room = tmp_path_factory.mktemp("published")
     run = finished(room / "out")
-    publish(Store(str(room / "index")), Order(offers_of([run], untested=False)), say=lambda _: None)
+    publish_wheels(
+        Store(str(room / "index")), Order(offers_of([run], untested=False)), say=lambda _: None
+    )
     return room / "index"
 
 
 def test_the_index_serves_the_file(published: Path) -> None:
     """It knows its origin: next to its catalogue, and where its text was fetched."""
     there = published / "which.py"
-    assert there.read_bytes() == joined()
+    assert there.read_bytes() == build_which_script()
     done = run_child([sys.executable, str(there)], 60)
     assert "demo-attn: no wheel of the index fits. The nearest one:" in done.output
     with served(published) as address:
@@ -461,7 +465,7 @@ def test_an_authority_that_is_not_known_is_refused_and_a_saved_catalogue_will_do
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = run(["which", *words])
+    code = run_command_line(["which", *words])
     captured: Any = capsys.readouterr()
     return code, captured.out, captured.err
 

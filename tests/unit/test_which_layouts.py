@@ -16,11 +16,11 @@ from test_which_choice import answering, catalogue, sends, wheel
 from test_which_file import Linux, file
 
 from pipelines.publish.which import looking, main
-from pipelines.publish.which.answer import as_object, as_text, typed, uv_installs
+from pipelines.publish.which.answer import as_object, as_text, format_for_shell, uv_installs
 from pipelines.publish.which.causes import built_for
 from pipelines.publish.which.listed import fetch_rows, read_catalogue_rows
 from pipelines.publish.which.looking import Installed, Place, ask_driver, this_place
-from pipelines.publish.which.reporting import Report, report
+from pipelines.publish.which.reporting import Report, build_report
 from pipelines.publish.which.texts import RefusalError
 from pipelines.publish.which.trying import missing_module
 
@@ -103,7 +103,7 @@ def test_of_a_torn_torch_no_command_is_given(tmp_path: Path) -> None:
     (about,) = windows.site.glob("torch-*/METADATA")
     about.write_text("Metadata-Version: 2.4\nName: torch\nVersion: 2.9.0+cu128\n")
     rows = read_catalogue_rows(catalogue(wheel()))
-    found = report(windows.place(), rows, driver=RTX_4090, load=False)
+    found = build_report(windows.place(), rows, driver=RTX_4090, load=False)
     assert "pip sees torch 2.9.0+cu128" in as_text(found, "https://x.org/")
     assert as_object(found, "https://x.org/")["wheels"]["flash-attn"]["command"] is None
 
@@ -162,7 +162,7 @@ def laid_out(monkeypatch: pytest.MonkeyPatch, *folders: Path) -> Report:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
     for one in reversed(folders):
         monkeypatch.syspath_prepend(str(one))
-    return report(this_place(), [], "flash-attn", driver=RTX_4090)
+    return build_report(this_place(), [], "flash-attn", driver=RTX_4090)
 
 
 @pytest.mark.parametrize(
@@ -346,12 +346,12 @@ def test_who_runs_it_reads_utf_8(file: Path, tmp_path: Path) -> None:
     ],
 )
 def test_a_terminal_sees_a_path_and_no_more(program: str, form: str, said: str) -> None:
-    assert typed([[program, "-m", "pip"]], form) == said
+    assert format_for_shell([[program, "-m", "pip"]], form) == said
 
 
 def test_a_path_that_uv_is_given_is_no_command(tmp_path: Path) -> None:
     start = ["uv", "pip", "install", "--python", f"/home/$(touch {tmp_path}/x)`id`/python"]
-    text = typed([uv_installs(start, "https://x.org/plain/", "demo==1", "")], "bash")
+    text = format_for_shell([uv_installs(start, "https://x.org/plain/", "demo==1", "")], "bash")
     (tmp_path / "uv").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (tmp_path / "uv").chmod(0o755)
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -414,7 +414,7 @@ def test_a_share_opens_no_binary(
     def opens(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(main, "report", opens)
+    monkeypatch.setattr(main, "build_report", opens)
     assert main.main(["--share"], __file__) == 0
     assert capsys.readouterr().out.startswith("wcw1:platform=")
 

@@ -14,9 +14,9 @@ from pes import dll
 
 from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.looking import Driver, Place
-from pipelines.publish.which.reporting import report
-from pipelines.publish.which.requiring import holds
-from pipelines.publish.which.texts import satisfies
+from pipelines.publish.which.reporting import build_report
+from pipelines.publish.which.requiring import is_marker_true
+from pipelines.publish.which.texts import satisfies_specifiers
 
 RELEASES = st.lists(st.integers(0, 3), min_size=1, max_size=3).map(lambda n: ".".join(map(str, n)))
 HOW = st.sampled_from(["==", "!=", "<=", ">=", "~=", "=="])
@@ -32,13 +32,13 @@ def test_versions_fit_as_packaging_says(
         bound += ".0"
     wanted = f"{how}{bound}" + ".*" * (star and how in ("==", "!="))
     expected = SpecifierSet(wanted).contains(own + local, prereleases=True)
-    assert satisfies(own + local, wanted) is expected, (own + local, wanted)
+    assert satisfies_specifiers(own + local, wanted) is expected, (own + local, wanted)
 
 
 @pytest.mark.parametrize("wanted", ["==", ">=x", "~=1.*", "===1", "1.0", ">=1;"])
 def test_what_is_no_range_is_not_understood(wanted: str) -> None:
     with pytest.raises(ValueError, match="not a version"):
-        satisfies("1.0", wanted)
+        satisfies_specifiers("1.0", wanted)
 
 
 PLACE = Place("python.exe", "3.12", "win_amd64", (), ())
@@ -60,16 +60,16 @@ ENVIRONMENT = {
     ],
 )  # fmt: skip
 def test_markers_hold_as_packaging_says(marker: str) -> None:
-    assert holds(marker, PLACE) is Marker(marker).evaluate(dict(ENVIRONMENT))
+    assert is_marker_true(marker, PLACE) is Marker(marker).evaluate(dict(ENVIRONMENT))
 
 
 @pytest.mark.parametrize("marker", ["python_full_version < '3.12.1'", "x", "1 < 2 < 3", "(" * 500])
 def test_a_marker_that_is_not_understood_requires_nothing(marker: str) -> None:
-    assert holds(marker, PLACE) is False
+    assert is_marker_true(marker, PLACE) is False
 
 
 def test_what_was_named_and_is_not_installed_is_told(tmp_path: Path) -> None:
-    found = report(Windows(tmp_path).place(), [], "nunchaku", driver=RTX_4090, load=False)
+    found = build_report(Windows(tmp_path).place(), [], "nunchaku", driver=RTX_4090, load=False)
     assert (found.absent, found.good) == (("nunchaku",), False)
     assert "nunchaku is not installed" in as_text(found, "")
     assert as_object(found, "")["absent"] == ["nunchaku"]
@@ -80,10 +80,14 @@ def test_another_packages_dll_with_fewer_names(tmp_path: Path) -> None:
     windows.package("other", "1.0", {"other/tbb12.dll": dll({}, ("old",))})
     own = {"flash_attn/tbb12.dll": dll({}, ("old", "new"))}
     windows.flash(module({**IMPORTS, "tbb12.dll": ["new"]}), more=own)
-    (package,) = report(windows.place(), [], "flash-attn", driver=RTX_4090, load=False).packages
+    (package,) = build_report(
+        windows.place(), [], "flash-attn", driver=RTX_4090, load=False
+    ).packages
     assert [(one.id, one.level) for one in package.findings] == [("other-copy", "warning")]
     windows.flash(module({**IMPORTS, "tbb12.dll": ["old"]}), more=own)
-    (package,) = report(windows.place(), [], "flash-attn", driver=RTX_4090, load=False).packages
+    (package,) = build_report(
+        windows.place(), [], "flash-attn", driver=RTX_4090, load=False
+    ).packages
     assert package.findings == ()
 
 
@@ -92,7 +96,9 @@ def test_torchs_dll_is_loaded_before_the_packages_own(tmp_path: Path) -> None:
     (windows.site / "torch/lib/tbb12.dll").write_bytes(dll({}, ("old",)))
     own = {"flash_attn/tbb12.dll": dll({}, ("old", "new"))}
     windows.flash(module({**IMPORTS, "tbb12.dll": ["new"]}), more=own)
-    (package,) = report(windows.place(), [], "flash-attn", driver=RTX_4090, load=False).packages
+    (package,) = build_report(
+        windows.place(), [], "flash-attn", driver=RTX_4090, load=False
+    ).packages
     assert [one.id for one in package.findings] == ["missing-export"]
 
 
@@ -102,7 +108,7 @@ def test_metadata_becomes_no_command(tmp_path: Path, version: str) -> None:
     windows.package("nunchaku", "1.0", {"other.py": b""}, tag="py3-none-any")
     metadata = next(windows.site.glob("nunchaku-*/METADATA"))
     metadata.write_text(f"Name: nunchaku\nVersion: {version}\nRequires-Dist: x=={version}\n")
-    found = report(windows.place(), [], "nunchaku", driver=RTX_4090, load=False)
+    found = build_report(windows.place(), [], "nunchaku", driver=RTX_4090, load=False)
     assert "other-project" in [one.id for one in found.packages[0].findings]
     assert as_object(found, "")["commands"] == []
 
@@ -113,7 +119,7 @@ def test_a_torch_that_the_driver_runs_is_proposed(tmp_path: Path) -> None:
         path.rename(tmp_path / path.name)
     for release, index in (("12.5", "cu126"), ("12.9", "cu126"), ("13.0", "cu130"), ("10.2", "")):
         driver = Driver(release, ("8.9",))
-        found = report(windows.place(), [], "x", driver=driver, load=False)
+        found = build_report(windows.place(), [], "x", driver=driver, load=False)
         said = as_object(found, "")["commands"]
         assert [one["do"].rpartition("/")[2].strip('"') for one in said] == [index] * bool(index)
         assert [one["undo"].endswith("uninstall -y torch") for one in said] == [True] * bool(index)

@@ -286,8 +286,8 @@ def test_a_lasting_one_whose_maker_was_killed_before_its_start_is_made_anew(
     host = lab.host(keep=True)
     order = host.container_spec()
     with monkeypatch.context() as killed:
-        killed.setattr(owners, "me", lambda: f"{owners.machine()}/999999999/1-1")
-        left = host.manager._create(order, 0, f"wcw-{owners.project()[:6]}-win")
+        killed.setattr(owners, "process_identity", lambda: f"{owners.machine_id()}/999999999/1-1")
+        left = host.manager._create(order, 0, f"wcw-{owners.project_id()[:6]}-win")
     with host.connect() as session:
         assert session.call(files.stat, path=".") is not None
     assert lab.only()["Id"] != left.id
@@ -297,7 +297,7 @@ def test_a_lasting_one_that_only_says_it_is_of_this_order(lab: Lab) -> None:
     host = lab.host(keep=True)
     order = host.container_spec()
     lab.windows.add_image("other:1")
-    labels = {"project": owners.project(), "host": "win", "keep": "1", "spec": order.digest}
+    labels = {"project": owners.project_id(), "host": "win", "keep": "1", "spec": order.digest}
     host.engine.client.containers.create(
         "other:1", name="x", labels={f"{LABEL}{key}": text for key, text in labels.items()}
     ).start()
@@ -312,8 +312,8 @@ def test_names_of_hosts_and_numbers_do_not_meet(lab: Lab) -> None:
 
 @pytest.mark.parametrize("key", ["project", "host", "slot"])
 def test_a_volume_of_another_is_not_taken(lab: Lab, key: str) -> None:
-    labels = {"project": owners.project(), "host": "win", "slot": "1"} | {key: "another"}
-    name = f"wcw-{owners.project()[:6]}-win-1-units"
+    labels = {"project": owners.project_id(), "host": "win", "slot": "1"} | {key: "another"}
+    name = f"wcw-{owners.project_id()[:6]}-win-1-units"
     host = lab.host()
     host.engine.client.volumes.create(
         name, labels={f"{LABEL}{one}": text for one, text in labels.items()}
@@ -429,7 +429,7 @@ def test_an_image_that_is_not_to_be_had(lab: Lab) -> None:
 @pytest.mark.parametrize("host", ["17763", "20348", "26100"])
 @pytest.mark.parametrize("version", ["17763", "20348", "26100"])
 def test_the_doctor_and_the_engine_agree_on_builds(host: str, version: str) -> None:
-    ours = windows.runs(f"10.0.{host}", LTSC[version])
+    ours = windows.is_image_compatible(f"10.0.{host}", LTSC[version])
     assert ours in (runs(host, version, "process"), None)
 
 

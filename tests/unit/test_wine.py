@@ -28,7 +28,7 @@ LIBRARIES = "usr/lib/x86_64-linux-gnu"
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A machine with no programs but what it is given, and a Wine that was unpacked."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(debian, "unpacked", lambda _: tmp_path)
+    monkeypatch.setattr(debian, "ensure_unpacked_wine", lambda _: tmp_path)
     wine.find_wine.cache_clear()
     yield tmp_path
     wine.find_wine.cache_clear()
@@ -45,14 +45,14 @@ def install(machine: Path, *, exit_code: int = 0) -> None:
 
 def test_its_version_and_image_are_known_before_it_is_fetched(tmp_path: Path) -> None:
     cache = Cache(load_lock(), tmp_path / "cache")
-    assert wine.version(cache) == "wine-10.0~repack-6"
-    assert {*debian.TOOLS} < {*image.tools("3.11")}
+    assert wine.wine_version(cache) == "wine-10.0~repack-6"
+    assert {*debian.TOOLS} < {*image.image_tool_names("3.11")}
     other = cache.lock.tool("debian-libwine")
     source = other.sources[0].model_copy(update={"sha256": "0" * 64})
     tools = {"debian-libwine": other.model_copy(update={"sources": (source,)})}
     changed = Cache(cache.lock.model_copy(update={"tools": cache.lock.tools | tools}), cache.root)
     assert image.image_key(changed, "3.11") != image.image_key(cache, "3.11")
-    assert debian.key(changed) != debian.key(cache)
+    assert debian.wine_cache_key(changed) != debian.wine_cache_key(cache)
     assert not cache.root.exists()
 
 
@@ -120,7 +120,7 @@ def cache_of(home: Path, files: dict[str, bytes]) -> Cache:
 
 def test_pinned_packages_are_unpacked_once(tmp_path: Path) -> None:
     cache = cache_of(tmp_path, packages())
-    target = debian.unpacked(cache)
+    target = debian.ensure_unpacked_wine(cache)
     names = {str(p.relative_to(target)) for p in target.rglob("*") if not p.is_dir()}
     assert names == {
         *("place", f"{debian.DLLS}/ntdll.dll", f"{debian.DLLS}/zlib1.dll"),
@@ -144,16 +144,16 @@ def test_pinned_packages_are_unpacked_once(tmp_path: Path) -> None:
         assert str(target / LIBRARIES).encode() + b"\0" in program
     for path in (tmp_path / "house").iterdir():
         path.unlink()
-    assert debian.unpacked(cache) == target
+    assert debian.ensure_unpacked_wine(cache) == target
 
 
 def test_a_cache_that_was_moved_is_unpacked_again(tmp_path: Path) -> None:
     """Its programs name the place where it was."""
     cache = cache_of(tmp_path, packages())
-    before = debian.unpacked(cache)
+    before = debian.ensure_unpacked_wine(cache)
     cache.root.rename(tmp_path / "moved")
     cache.root = tmp_path / "moved"
-    after = debian.unpacked(cache)
+    after = debian.ensure_unpacked_wine(cache)
     assert str(after).encode() in (after / "usr/lib/wine/wine64").read_bytes()
     assert not before.exists()
 
@@ -168,7 +168,9 @@ def test_of_dlls_what_debuggers_read_takes_no_space(tmp_path: Path) -> None:
         header += struct.pack("<8s8xII12xI", name, page, page * at, flags)
     before = header.ljust(page, b"\0") + b"".join(bytes([at]) * page for at in range(1, 5))
     changed = {f"{debian.DLLS}/ntdll.dll": HEAP, f"{debian.DLLS}/a.dll": before}
-    target = debian.unpacked(cache_of(tmp_path, packages() | {"libwine": package({**changed})}))
+    target = debian.ensure_unpacked_wine(
+        cache_of(tmp_path, packages() | {"libwine": package({**changed})})
+    )
     after = (target / debian.DLLS / "a.dll").read_bytes()
     assert after == before[: 3 * page] + bytes(page) + before[4 * page :]
 
@@ -177,7 +179,7 @@ def test_of_dlls_what_debuggers_read_takes_no_space(tmp_path: Path) -> None:
 def test_another_heap_is_left_as_it_is(tmp_path: Path, dll: bytes) -> None:
     changed = {"libwine": package({f"{debian.DLLS}/ntdll.dll": dll})}
     with pytest.raises(SetupError, match="not the code"):
-        debian.unpacked(cache_of(tmp_path, packages() | changed))
+        debian.ensure_unpacked_wine(cache_of(tmp_path, packages() | changed))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_another_heap_is_left_as_it_is(tmp_path: Path, dll: bytes) -> None:
 def test_another_package_is_refused(tmp_path: Path, wrong: bytes) -> None:
     cache = cache_of(tmp_path, packages() | {"libunwind8": wrong})
     with pytest.raises(SetupError):
-        debian.unpacked(cache)
+        debian.ensure_unpacked_wine(cache)
     assert not [*(tmp_path / "cache/wine").glob("*/place")]
     assert not (tmp_path / "evil").exists()
 
@@ -203,7 +205,7 @@ def test_other_bytes_than_the_pinned_are_refused(tmp_path: Path) -> None:
     cache = cache_of(tmp_path, packages())
     (tmp_path / "house/wine64.deb").write_bytes(package({}))
     with pytest.raises(LockError):
-        debian.unpacked(cache)
+        debian.ensure_unpacked_wine(cache)
 
 
 @pytest.mark.parametrize(
@@ -302,32 +304,32 @@ def test_powershell_is_put_where_windows_has_it(
     lock = {"version": 1, "tools": {"powershell": {"version": "7", "sources": [source]}}}
     cache = Cache(ToolchainLock.model_validate(lock), tmp_path / "cache", wheelhouse=tmp_path)
     none = Cache(cache.lock, tmp_path / "none", offline=True)
-    assert powershell.found(none) is None
+    assert powershell.find_powershell(none) is None
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.toolchain.lock.Cache", lambda _: none)
         said = powershell.main()
     assert said is not None
     assert powershell.VARIABLE in said
     assert "\n" not in said
-    unpacked = powershell.found(cache)  # from the wheelhouse
+    unpacked = powershell.find_powershell(cache)  # from the wheelhouse
     assert unpacked is not None
     assert {p.relative_to(unpacked).as_posix() for p in unpacked.rglob("*.*")} == {*names}
     folder = tmp_path / "pwsh"
     monkeypatch.setenv(powershell.VARIABLE, str(folder))
     with pytest.raises(ConfigError):
-        powershell.found(cache)
+        powershell.find_powershell(cache)
     (folder / "Modules").mkdir(parents=True)
     for name in names:
         (folder / name).write_text(name)
-    assert powershell.found(cache) == folder
+    assert powershell.find_powershell(cache) == folder
     prefix = wine.Prefix(tmp_path / "prefix")
     place = prefix.drive / "windows/system32/WindowsPowerShell/v1.0"
     place.mkdir(parents=True)
     (place / "powershell.exe").write_text("Wine's")
-    assert powershell.environment(prefix) == {}
+    assert powershell.powershell_environment(prefix) == {}
     for _ in range(2):
-        powershell.install(prefix, folder)
+        powershell.install_powershell(prefix, folder)
         assert (place / "powershell.exe").read_text() == "pwsh.exe"
         assert (place / "Modules/a.psm1").is_file()
     assert "mscoree" in prefix.environment()["WINEDLLOVERRIDES"]
-    assert "mscoree" not in powershell.environment(prefix)["WINEDLLOVERRIDES"]
+    assert "mscoree" not in powershell.powershell_environment(prefix)["WINEDLLOVERRIDES"]

@@ -27,7 +27,7 @@ from pipelines.core.errors import AuthError, ConfigError, HostError
 from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint, Secret
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream
-from pipelines.session.transports.winrs_errors import explain
+from pipelines.session.transports.winrs_errors import explain_winrm_error
 
 ENDPOINT = Endpoint("http://host:5985/wsman", "user", Secret("hunter2"))
 
@@ -284,10 +284,12 @@ def test_errors_in_words(
 
 def test_a_refused_sign_in_has_every_cause_named() -> None:
     """NTLM's answer is the same for all of them."""
-    hint = explain(InvalidCredentialsError("no"), ENDPOINT).hint
+    hint = explain_winrm_error(InvalidCredentialsError("no"), ENDPOINT).hint
     assert all(word in hint for word in ("expired", "must be changed", "locked", "net user"))
     delegated = replace(ENDPOINT, transport="credssp")
-    said = explain(InvalidCredentialsError("STATUS_PASSWORD_EXPIRED"), delegated).message
+    said = explain_winrm_error(
+        InvalidCredentialsError("STATUS_PASSWORD_EXPIRED"), delegated
+    ).message
     assert said.endswith("by credssp: STATUS_PASSWORD_EXPIRED")
 
 
@@ -323,7 +325,7 @@ def test_kill_neither_lingers_nor_raises(host: FakeHost, monkeypatch: pytest.Mon
 
 def test_connection_settings(tmp_path: Path) -> None:
     endpoint = Endpoint("https://h:5986/wsman", "u", Secret("p"), ca=tmp_path / "ca.pem")
-    transport = winrs_http.connect(endpoint).transport
+    transport = winrs_http.create_winrm_client(endpoint).transport
     assert transport.ca_trust_path == str(tmp_path / "ca.pem")
     assert transport.server_cert_validation == "validate"
     session = transport.build_session()
@@ -340,7 +342,9 @@ def test_what_cannot_be_sealed_is_not_sent_over_http() -> None:
 
 def test_session_whose_sealing_failed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """pywinrm keeps it, and what came next would go as it is."""
-    transport = winrs_http.connect(Endpoint("http://h/wsman", "u", Secret("p"))).transport
+    transport = winrs_http.create_winrm_client(
+        Endpoint("http://h/wsman", "u", Secret("p"))
+    ).transport
     seen: list[object] = []
 
     def send(session: requests.Session, request: requests.PreparedRequest) -> requests.Response:
@@ -362,7 +366,9 @@ def test_password_is_read_for_each_connection(host: FakeHost) -> None:
             return self.now
 
     secret = Changing()
-    transport: Any = winrs_http.connect(Endpoint("https://h/wsman", "u", secret)).transport
+    transport: Any = winrs_http.create_winrm_client(
+        Endpoint("https://h/wsman", "u", secret)
+    ).transport
     assert transport.build_session().auth.password == "first"
     secret.now = "second"
     transport.close_session()
@@ -426,8 +432,8 @@ def test_which_request_holds_the_password(header: str | bytes | None, judged: bo
 
 
 def test_sign_ins_at_a_time_never_exceed_what_is_left() -> None:
-    account = signins.account("url", "Name", "wrong")
-    assert account is signins.account("url", "name", "wrong")
+    account = signins.shared_account("url", "Name", "wrong")
+    assert account is signins.shared_account("url", "name", "wrong")
     asked: list[int] = []
 
     def knock() -> None:
@@ -442,12 +448,12 @@ def test_sign_ins_at_a_time_never_exceed_what_is_left() -> None:
     for thread in threads:
         thread.join(60)
     assert len(asked) == signins.LIMIT == 2
-    with signins.account("url", "name", "right").sign_in() as verdict:
+    with signins.shared_account("url", "name", "right").sign_in() as verdict:
         verdict.judge(accepted=True)
 
 
 def test_success_between_refusals_starts_anew() -> None:
-    account = signins.account("url", "name", "flapping")
+    account = signins.shared_account("url", "name", "flapping")
     for accepted in (False, True, False, True, False):
         with account.sign_in() as verdict:
             verdict.judge(accepted=accepted)

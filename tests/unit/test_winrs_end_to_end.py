@@ -215,7 +215,9 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 def test_pin_is_checked_on_every_connection(server: WsmanServer, tmp_path: Path) -> None:
     """The host gets another certificate in mid-run: new connections refuse it."""
     pin: str = server.pin  # type: ignore[attr-defined]
-    connection = winrs_http.connect(Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin))
+    connection = winrs_http.create_winrm_client(
+        Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin)
+    )
     connection.close_shell(connection.open_shell(codepage=65001))
     create_certificate(tmp_path / "cert.pem", tmp_path / "key.pem")
     listener = server._listeners[1]

@@ -16,7 +16,7 @@ from pipelines.core.checkout import Checkout
 from pipelines.core.errors import ConfigError
 from pipelines.recipe.origin import PathSource
 from pipelines.recipe.sourcetree import SourceTree
-from pipelines.recipe.worktree import listing
+from pipelines.recipe.worktree import list_project_files
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 #: What tools leave in a project, and what it is made of.
@@ -54,7 +54,7 @@ def commit(tree: Path, *names: str, ignore: str = "") -> Path:
 
 
 def names(tree: Path, **changes: Any) -> list[str]:
-    return [name for name in listing(tree, **changes).files if name != ".gitignore"]
+    return [name for name in list_project_files(tree, **changes).files if name != ".gitignore"]
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_without_git_what_tools_make_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, *OWN, *MADE, "mypkg/out/latest/x.py")
     (tmp_path / ".venv/lib64").symlink_to("/usr/lib")
     (tmp_path / "out/latest").symlink_to("20261123-a")
-    found = listing(tmp_path)
+    found = list_project_files(tmp_path)
     assert [*found.files] == sorted([*OWN, "mypkg/out/latest/x.py"])
     assert "no git checkout" in found.by
 
@@ -74,7 +74,7 @@ def test_without_git_what_tools_make_is_left_out(tmp_path: Path) -> None:
 def test_a_directory_beside_a_checkout_is_not_in_it(tmp_path: Path) -> None:
     commit(tmp_path / "checkout", "pipeline.yaml")
     write(tmp_path / "mine", *OWN)
-    found = listing(tmp_path / "checkout" / ".." / "mine")
+    found = list_project_files(tmp_path / "checkout" / ".." / "mine")
     assert [*found.files] == sorted(OWN)
     assert "no git checkout" in found.by
 
@@ -84,7 +84,7 @@ def test_in_a_checkout_what_git_ignores_is_left_out(tmp_path: Path) -> None:
     write(tmp_path, "a.log", "secret/key", "new.cu", *MADE)
     (tmp_path / ".venv/lib64").symlink_to("/usr/lib")
     (tmp_path / "out/latest").symlink_to("20261123-a")
-    found = listing(tmp_path)
+    found = list_project_files(tmp_path)
     assert [*found.files] == sorted((".gitignore", "new.cu", *OWN))
     assert found.by == "as git lists them"
 
@@ -107,7 +107,7 @@ def test_a_directory_below_the_top_of_a_checkout(tmp_path: Path) -> None:
 def test_a_project_in_what_another_one_ignores(tmp_path: Path) -> None:
     commit(tmp_path, "setup.py", ignore=".venv\n")
     write(tmp_path, ".venv/lib/example/setup.py")
-    found = listing(tmp_path / ".venv/lib/example")
+    found = list_project_files(tmp_path / ".venv/lib/example")
     assert [*found.files] == ["setup.py"]
     assert "ignores it" in found.by
 
@@ -122,12 +122,12 @@ def test_submodules_and_repositories_within(tmp_path: Path) -> None:
     write(tree, "dep/new.cu", "dep/build.o")
     (tree / "dep/.gitignore").write_text("*.o\n")
     commit(tree / "cloned", "c.cu")
-    found = listing(tree)
+    found = list_project_files(tree)
     assert {"setup.py", "dep/k.cu", "dep/new.cu", "cloned/c.cu"} < found.files.keys()
     assert "dep/build.o" not in found.files
     assert not [name for name in found.files if "/.git/" in name or name.endswith("/.git")]
     assert found.empty == ("absent",)
-    assert listing(tree, exclude=["absent"]).empty == ()
+    assert list_project_files(tree, exclude=["absent"]).empty == ()
 
 
 def test_a_hook_s_variables_mislead_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_without_the_program_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     commit(tmp_path, "setup.py", ignore="*.log\n")
     write(tmp_path, "a.log", ".venv/pyvenv.cfg")
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = listing(tmp_path / ".")
+    found = list_project_files(tmp_path / ".")
     assert [*found.files] == [".gitignore", "a.log", "setup.py"]
     assert "git is not installed" in found.by
 
@@ -151,7 +151,7 @@ def test_a_checkout_that_git_cannot_read(tmp_path: Path) -> None:
     commit(tmp_path, "setup.py")
     (tmp_path / ".git/HEAD").unlink()
     with pytest.raises(ConfigError, match=r"git ls-files in .* failed: fatal"):
-        listing(tmp_path)
+        list_project_files(tmp_path)
 
 
 def test_what_is_not_as_committed(tmp_path: Path, cache: Cache) -> None:
@@ -193,7 +193,7 @@ def test_what_git_ignores_can_be_forced(tmp_path: Path) -> None:
     assert names(tmp_path, include=globs) == ["build/c.cu", "csrc/generated/a.cu", "setup.py"]
     assert names(tmp_path, include=globs, exclude=["build"])[:1] == ["csrc/generated/a.cu"]
     with pytest.raises(ConfigError, match=r"include: 'csrc/gen/\*' names no file"):
-        listing(tmp_path, include=["csrc/gen/*"])
+        list_project_files(tmp_path, include=["csrc/gen/*"])
 
 
 @pytest.mark.parametrize("glob", ["big", "big/", "big/*"])
@@ -222,7 +222,7 @@ def test_links_that_cannot_be_packed(tmp_path: Path, to: str, said: str, *, chec
     make(tree, "setup.py", "csrc/k.cu")
     (tree / "odd").symlink_to(to)
     with pytest.raises(ConfigError) as caught:
-        listing(tree)
+        list_project_files(tree)
     assert said in caught.value.message
     assert 'exclude: ["odd"]' in caught.value.hint
     assert ("copy" in caught.value.hint) == ("not exist" not in said)
@@ -232,7 +232,7 @@ def test_links_that_cannot_be_packed(tmp_path: Path, to: str, said: str, *, chec
 def test_a_link_within_the_tree_is_the_file(tmp_path: Path) -> None:
     commit(tmp_path, "setup.py", "a.cu")
     (tmp_path / "b.cu").symlink_to("a.cu")
-    assert listing(tmp_path).files["b.cu"].read_text() == "a.cu"
+    assert list_project_files(tmp_path).files["b.cu"].read_text() == "a.cu"
 
 
 # -- as a source -----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from pipelines.core.errors import SetupError
 from pipelines.hosts.sandbox.wsman import connection, faults, pipes, shells, soap
 from pipelines.hosts.sandbox.wsman.auth import write_credentials
 from pipelines.hosts.sandbox.wsman.certificate import create_certificate
-from pipelines.hosts.sandbox.wsman.commands import tagged
+from pipelines.hosts.sandbox.wsman.commands import tagged_process_ids
 from pipelines.hosts.sandbox.wsman.faults import WsmanFaultError
 from pipelines.hosts.sandbox.wsman.server import LOOPBACK, WsmanServer
 from pipelines.hosts.sandbox.wsman.shells import Limits
@@ -260,7 +260,7 @@ def test_the_whole_tree_goes(plain: Protocol, how: str) -> None:
     with shell_of(plain) as shell:
         command = plain.run_command(shell, FAMILY)
         assert plain.get_command_output_raw(shell, command)[0] == b"up\n"
-        until(lambda: len(tagged(command)) >= 4)
+        until(lambda: len(tagged_process_ids(command)) >= 4)
         if how == "terminate":
             plain.cleanup_command(shell, command)
             with pytest.raises(WSManFaultError) as caught:
@@ -268,7 +268,7 @@ def test_the_whole_tree_goes(plain: Protocol, how: str) -> None:
             assert caught.value.wsman_fault_code == faults.SHELL_NOT_FOUND
         else:
             plain.close_shell(shell)
-        assert tagged(command) == []
+        assert tagged_process_ids(command) == []
 
 
 def test_terminate_wakes_a_waiting_receive(
@@ -345,10 +345,10 @@ def test_stop_leaves_no_process_and_no_thread(files: Files) -> None:
     protocol = client(server, files)
     shell = protocol.open_shell()
     command = protocol.run_command(shell, FAMILY)
-    until(lambda: len(tagged(command)) >= 4)
+    until(lambda: len(tagged_process_ids(command)) >= 4)
     server.stop()
     server.stop()
-    assert tagged(command) == []
+    assert tagged_process_ids(command) == []
     until(lambda: set(threading.enumerate()) <= threads)
     port = int(server.http_url.split(":")[2].split("/")[0])
     with pytest.raises(ConnectionRefusedError):
@@ -439,9 +439,9 @@ def test_a_body_beyond_all_bounds(server: WsmanServer) -> None:
 def test_identify_needs_no_sign_in(server: WsmanServer, files: Files) -> None:
     url = str(server.https_url)
     pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(files.certificate.read_text())).hexdigest()
-    assert identify.answers(url, pin)
-    assert not identify.answers(url, "0" * 64)
-    assert not identify.answers(url.replace("/wsman", "/elsewhere"), pin)
+    assert identify.is_winrm_listening(url, pin)
+    assert not identify.is_winrm_listening(url, "0" * 64)
+    assert not identify.is_winrm_listening(url.replace("/wsman", "/elsewhere"), pin)
     asked = {"WSMANIDENTIFY": "unauthenticated"}
     request, ca = identify.REQUEST.encode(), str(files.certificate)
     assert b"ProtocolVersion" in send_message(url, request, headers=asked, verify=ca).content
@@ -455,7 +455,7 @@ def test_a_service_that_tells_strangers_nothing(
     """As Windows where Identify is switched off: to ask for a sign-in is a sign of life too."""
     monkeypatch.delitem(identify.HEADERS, "WSMANIDENTIFY")
     pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(files.certificate.read_text())).hexdigest()
-    assert identify.answers(str(server.https_url), pin)
+    assert identify.is_winrm_listening(str(server.https_url), pin)
 
 
 def test_it_listens_where_it_is_told(files: Files) -> None:
@@ -564,24 +564,24 @@ def test_cut_out_streams_mean_what_the_parser_would_say(
     monkeypatch.setattr(plain, "send_message", sent.append)
     plain.send_command_input("S", "C", EVERY_BYTE * 40)
     whole = sent[0].encode()
-    fast = soap.parse(whole)
-    slow = soap.parse(whole.replace(b"<env:Body>", b"<env:Body><!-- x -->"))
+    fast = soap.parse_soap_envelope(whole)
+    slow = soap.parse_soap_envelope(whole.replace(b"<env:Body>", b"<env:Body><!-- x -->"))
     assert fast.stream_text is not None
     assert slow.stream_text is None
     for request in (fast, slow):
         stream = request.body.find(".//rsp:Stream", soap.NAMESPACES)
         assert stream is not None
         assert request.stream_data(stream) == EVERY_BYTE * 40
-    broken = soap.parse(whole.replace(b"</rsp:Stream>", b"*</rsp:Stream>"))
+    broken = soap.parse_soap_envelope(whole.replace(b"</rsp:Stream>", b"*</rsp:Stream>"))
     with pytest.raises(WsmanFaultError, match="base64"):
         broken.stream_data(broken.body[0][0])
 
 
 def test_durations_and_escapes() -> None:
-    assert soap.duration("P1DT1H1M1.5S") == 90061.5
+    assert soap.parse_duration("P1DT1H1M1.5S") == 90061.5
     for wrong in ("", "20", "PT", "P", "PT-1S", "P1Y"):
         with pytest.raises(WsmanFaultError):
-            soap.duration(wrong)
+            soap.parse_duration(wrong)
     fault = soap.fault_envelope("<id>", WsmanFaultError(1, "a&b", "<x>\x00"))
     assert b"&lt;id&gt;" in fault
     assert b"&lt;x&gt;\xef\xbf\xbd" in fault

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ValidationError
 from pipelines.core.errors import ConfigError, LockError, PipelineError
 from pipelines.core.model import Model
 from pipelines.core.yamlfile import DEPTH, LIMIT, read_yaml, yaml_value
-from pipelines.diagnosis.model import read_catalogue
+from pipelines.diagnosis.model import read_signature_catalogue
 from pipelines.plan.config.model import load_config
 from pipelines.plan.provisioning.resources import load_resources
 from pipelines.recipe.load import load_recipe
@@ -210,7 +210,7 @@ def test_whatever_is_written_ends_in_a_value_or_in_words(
     [
         (load_config, "hosts: {a: {kind: sandbox}}\nhosts: {}\n", ConfigError),
         (load_resources, "resources: []\nresources: []\n", ConfigError),
-        (read_catalogue, "signatures: []\nsignatures: []\n", ConfigError),
+        (read_signature_catalogue, "signatures: []\nsignatures: []\n", ConfigError),
         (load_lock, "version: 1\ntools: {}\ntools: {}\n", LockError),
         (load_intent, "version: 1\ngroups: []\ngroups: []\n", LockError),
         (lambda path: load_recipe("file", path.parent), "name: a\nname: file\n", ConfigError),

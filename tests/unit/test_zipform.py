@@ -19,8 +19,8 @@ from foreign_wheels import foreign
 
 from pipelines.core.errors import AuditError
 from pipelines.wheels.checks import check_wheel
-from pipelines.wheels.metadata import inspect
-from pipelines.wheels.zipform import Form, form
+from pipelines.wheels.metadata import inspect_wheel
+from pipelines.wheels.zipform import Form, inspect_zip_form
 
 TEXT = b"VALUE = 1\n" * 9
 
@@ -34,7 +34,7 @@ def members(tmp_path: Path) -> dict[str, bytes]:
 
 def of(data: bytes) -> Form:
     file = io.BytesIO(data)
-    return form(file, zipfile.ZipFile(file))
+    return inspect_zip_form(file, zipfile.ZipFile(file))
 
 
 def plain(files: dict[str, bytes]) -> bytes:
@@ -92,7 +92,7 @@ def test_what_pip_and_uv_install_is_what_was_looked_at(
     assert of(data) == Form()
     path = tmp_path / "other-1.0-py3-none-any.whl"
     path.write_bytes(data)
-    assert not any(check.failed for check in check_wheel(inspect(path)))
+    assert not any(check.failed for check in check_wheel(inspect_wheel(path)))
     uv, pip = [str(Path(sys.executable).with_name("uv")), "pip"], [sys.executable, "-m", "pip"]
     for number, program in enumerate((uv, pip)):
         target = tmp_path / f"target{number}"
@@ -114,7 +114,7 @@ def test_a_zip_with_another_reading(kind: str, tmp_path: Path) -> None:
         assert isinstance(made, bytes)
         path.write_bytes(made)
         try:
-            assert next(c.id for c in check_wheel(inspect(path)) if c.failed) == "zip"
+            assert next(c.id for c in check_wheel(inspect_wheel(path)) if c.failed) == "zip"
         except AuditError:
             continue  # zipfile itself refuses it
 
@@ -222,7 +222,7 @@ def test_files_that_would_be_one_on_windows(more: str, tmp_path: Path) -> None:
     files = members(tmp_path) | {more: b"x", "other/\u00e9.txt": b"y"}
     path = tmp_path / "other-1.0-py3-none-any.whl"
     path.write_bytes(plain(files))
-    assert [c.id for c in check_wheel(inspect(path)) if c.failed] == ["files"]
+    assert [c.id for c in check_wheel(inspect_wheel(path)) if c.failed] == ["files"]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_small_wheels_cost_little(name: str, text: bytes, tmp_path: Path) -> Non
     path = tmp_path / "other-1.0-py3-none-any.whl"
     path.write_bytes(file.getvalue())
     with pytest.raises(AuditError, match=name):
-        inspect(path)
+        inspect_wheel(path)
 
 
 def test_a_file_that_record_lists_twice(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_a_file_that_record_lists_twice(tmp_path: Path) -> None:
         for name, data in files.items():
             text = b"other/one.py,sha256=AAAA,1\n" + data if name == record else data
             archive.writestr(name, text)
-    assert [check.id for check in check_wheel(inspect(path)) if check.failed] == ["record"]
+    assert [check.id for check in check_wheel(inspect_wheel(path)) if check.failed] == ["record"]
 
 
 @pytest.mark.parametrize("tag", ["cp3/11-none-any", "py3-none", "py3-none-any-x", "", "a-b-\x7f"])
@@ -264,4 +264,4 @@ def test_tags_that_are_none_are_findings(tag: str, tmp_path: Path) -> None:
     (name,) = [one for one in files if one.endswith("/WHEEL")]
     path = tmp_path / "other-1.0-py3-none-any.whl"
     path.write_bytes(plain(files | {name: f"Wheel-Version: 1.0\nTag: {tag}\n".encode()}))
-    assert "tags" in [check.id for check in check_wheel(inspect(path)) if check.failed]
+    assert "tags" in [check.id for check in check_wheel(inspect_wheel(path)) if check.failed]

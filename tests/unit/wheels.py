@@ -17,7 +17,7 @@ from fatbins import ELF, container
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.remote import repack
 from pipelines.wheels.checked import CheckedWheel
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.metadata import inspect_wheel
 
 NAME = "pkg-1.0+cu130-cp311-cp311-win_amd64.whl"
 INFO = "pkg-1.0+cu130.dist-info"
@@ -27,7 +27,7 @@ WHEEL = b"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp311-cp311-win_amd64
 
 def checked(path: Path) -> CheckedWheel:
     """The wheel as if it had been checked, where it is."""
-    return CheckedWheel(path, inspect(path), ())
+    return CheckedWheel(path, inspect_wheel(path), ())
 
 
 def fatbin(arch: int = 90, cuda: str = "13.0") -> bytes:

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pipelines.core.architectures.serving import number
+from pipelines.core.architectures.serving import arch_number
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Model, read_data
 from pipelines.core.versions import Release
@@ -96,7 +96,7 @@ class ArchList:
         )
 
 
-def parse(text: str) -> ArchList:
+def parse_arch_list(text: str) -> ArchList:
     """Read what a user wrote: entries between semicolons, commas or blanks, in any order.
 
     Raises ``ConfigError`` for an empty list or an entry that no CUDA release knows; the
@@ -126,7 +126,7 @@ def parse(text: str) -> ArchList:
     return ArchList(tuple(sorted(sass, key=place)), tuple(sorted(ptx, key=place)))
 
 
-def join(one: ArchList, other: ArchList) -> ArchList:
+def merge_arch_lists(one: ArchList, other: ArchList) -> ArchList:
     """Everything that either has."""
     place = _ORDER.__getitem__
     return ArchList(
@@ -135,16 +135,16 @@ def join(one: ArchList, other: ArchList) -> ArchList:
     )
 
 
-def check(archs: ArchList, cuda: str = "13.0") -> None:
+def require_supported_archs(archs: ArchList, cuda: str = "13.0") -> None:
     """Raise ``ConfigError`` for the first architecture that CUDA ``cuda`` cannot compile for."""
     version = _parse_cuda_version(cuda)
-    valid = supported(cuda)
+    valid = supported_archs(cuda)
     for arch in sorted({*archs.sass, *archs.ptx}, key=_ORDER.__getitem__):
         if not KNOWN[arch].holds(version):
             raise _bad(arch, f"is not known to CUDA {cuda}: it needs {KNOWN[arch]}", valid)
 
 
-def supported(cuda: str) -> tuple[str, ...]:
+def supported_archs(cuda: str) -> tuple[str, ...]:
     """Architectures CUDA ``cuda`` (``"13.0"``, ``"12.8.1"``) compiles for, ascending."""
     version = _parse_cuda_version(cuda)
     return tuple(arch for arch, span in KNOWN.items() if span.holds(version))
@@ -179,18 +179,18 @@ def _arch_distance_key(entry: str) -> Callable[[str], tuple[int, bool, bool]]:
     """How far a known arch is from ``entry``: by number, then by suffix; the older one first."""
     match = _NUMBER.search(entry.lower())
     if match is None:  # no number to go by: the current mainstream
-        return lambda arch: (abs(number(arch) - 120), arch != "120", False)
+        return lambda arch: (abs(arch_number(arch) - 120), arch != "120", False)
     asked = int(match[1] + match[2])
     asked = asked * 10 if asked <= _MAX_MAJOR else asked  # "9" is most likely 90
 
     def key(arch: str) -> tuple[int, bool, bool]:
-        known = number(arch)
+        known = arch_number(arch)
         return (abs(known - asked), arch.lstrip("0123456789") != match[3], known > asked)
 
     return key
 
 
-def capability(arch: str) -> str:
+def compute_capability(arch: str) -> str:
     """The compute capability of an architecture: ``"120"`` or ``"120a"`` is ``"12.0"``."""
     match = _ARCH.fullmatch(arch)
     if match is None:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from pipelines.core.architectures.archs import KNOWN, ArchList, parse
+from pipelines.core.architectures.archs import KNOWN, ArchList, parse_arch_list
 from pipelines.core.errors import ConfigError
 from pipelines.core.model import Dated, Model, Regex, read_data
 
@@ -46,7 +46,7 @@ class Gpus(Dated):
     gpus: Annotated[tuple[Gpu, ...], Field(min_length=1)]
 
 
-def load_table(path: Path = GPUS_FILE) -> Gpus:
+def load_gpu_table(path: Path = GPUS_FILE) -> Gpus:
     """The file; :class:`ConfigError` names the key that is wrong."""
     return read_data(path, Gpus)
 
@@ -54,13 +54,13 @@ def load_table(path: Path = GPUS_FILE) -> Gpus:
 def arch_of(name: str) -> str | None:
     """The architecture of the GPU of that name, or ``None`` when the table has none."""
     bare = _NOISE.sub("", name[:_LONGEST].lower())
-    for gpu in load_table().gpus:
+    for gpu in load_gpu_table().gpus:
         if re.fullmatch(gpu.match, bare):
             return gpu.arch
     return None
 
 
-def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
+def parse_gpu_archs(text: str, native: tuple[str, ...] | None = None) -> ArchList:
     """What a user wrote for ``--archs``: ``89``, ``8.9+PTX``, ``RTX 40xx, 120+PTX``, ``native``.
 
     ``native`` are the compute capabilities of the host's GPUs (``8.9``); ``None`` when the
@@ -89,7 +89,7 @@ def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
             numbers.append(_arch_of_gpu_name(name) + tail)
         else:
             numbers.append(part)
-    return parse(";".join(numbers))
+    return parse_arch_list(";".join(numbers))
 
 
 def _native(native: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -111,7 +111,7 @@ def _arch_of_gpu_name(name: str) -> str:
     arch = arch_of(name)
     if arch is not None and arch in KNOWN:
         return arch
-    shown = {gpu.show.lower(): gpu.show for gpu in load_table().gpus}
+    shown = {gpu.show.lower(): gpu.show for gpu in load_gpu_table().gpus}
     near = difflib.get_close_matches(name.lower(), shown, n=1, cutoff=0.6)
     numbers = ", ".join(arch for arch in KNOWN if arch.isdigit())
     hint = f"the nearest known name is {shown[near[0]]}" if near else f"write one of {numbers}"

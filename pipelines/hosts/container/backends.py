@@ -19,15 +19,15 @@ from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.engine.container import ManagedContainer
-from pipelines.hosts.engine.containerfiles import read_file
+from pipelines.hosts.engine.containerfiles import read_container_file
 from pipelines.hosts.engine.engine import Engine, System
-from pipelines.hosts.engine.enginehost import WINRM, ConnectionInfo, bound, url_of
+from pipelines.hosts.engine.enginehost import WINRM, ConnectionInfo, port_bind_address, url_of
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.gpus import by_class, is_wanted
-from pipelines.hosts.passthrough.windows import devices
+from pipelines.hosts.passthrough.windows import container_gpu_devices
 from pipelines.hosts.windows import FIRST_PYTHON
-from pipelines.hosts.windows.payload import payload
-from pipelines.session.transports.identify import answers
+from pipelines.hosts.windows.payload import open_python_payload
+from pipelines.session.transports.identify import is_winrm_listening
 from pipelines.toolchain.lock import Cache
 
 _SYSTEM32 = r"C:\Windows\System32"
@@ -97,7 +97,7 @@ class SandboxBackend(Backend):
     def keys(self, engine: Engine) -> dict[str, Any]:
         """Limits, minimal privileges, and WinRM's port on loopback only."""
         config = self._config
-        ports = {WINRM: (bound(engine), config.port or None)}
+        ports = {WINRM: (port_bind_address(engine), config.port or None)}
         return {
             "hostname": "sandbox",
             "mem_limit": config.memory,
@@ -111,7 +111,7 @@ class SandboxBackend(Backend):
 
     def connection_info(self, managed: ManagedContainer, engine: Engine) -> ConnectionInfo | None:
         """The data its service has published, in a place only the engine's owner can read."""
-        raw = read_file(managed.container, f"{self.home}/run/state.json")
+        raw = read_container_file(managed.container, f"{self.home}/run/state.json")
         if raw is None:
             return None
         try:
@@ -121,9 +121,9 @@ class SandboxBackend(Backend):
         if not self.winrm(engine):
             return ConnectionInfo()
         url = url_of(managed, engine)
-        if not url or not answers(url, pin):
+        if not url or not is_winrm_listening(url, pin):
             return None
-        known = read_file(managed.container, f"{self.home}/run/credentials") or b""
+        known = read_container_file(managed.container, f"{self.home}/run/credentials") or b""
         _, user, password = (known.decode("utf-8", "replace").strip() + "::").split(":", 2)
         return ConnectionInfo(url, pin, user, password.removesuffix("::"))
 
@@ -182,7 +182,7 @@ class WindowsBackend(Backend):
             **({"storage_opt": {"size": config.disk}} if config.disk else {}),
             **(
                 {"devices": [*gpu_devices]}
-                if (gpu_devices := devices(config.gpu, isolation))
+                if (gpu_devices := container_gpu_devices(config.gpu, isolation))
                 else {}
             ),
         }
@@ -190,7 +190,7 @@ class WindowsBackend(Backend):
     def fill(self, container: Container, cache: Cache) -> None:
         """The Python that runs the pipeline's own code, unless one of the image is configured."""
         if self._config.python is None:
-            install_python(container, cache)
+            install_container_python(container, cache)
 
     def connection_info(self, managed: ManagedContainer, engine: Engine) -> ConnectionInfo | None:  # noqa: ARG002 - as above
         """By exec, as soon as it runs."""
@@ -201,16 +201,16 @@ class WindowsBackend(Backend):
         return program
 
 
-def install_python(container: Container, cache: Cache) -> None:
+def install_container_python(container: Container, cache: Cache) -> None:
     """Install the pinned Python at :data:`FIRST_PYTHON`, through the engine.
 
-    Raises what :func:`pipelines.hosts.windows.payload.payload` does.
+    Raises what :func:`pipelines.hosts.windows.payload.open_python_payload` does.
     """
     folder = PureWindowsPath(FIRST_PYTHON).parent
     above, below = folder.parts[1:-1], folder.parts[-1]
     with tempfile.TemporaryFile(prefix="python-") as packed:
         with (
-            payload(cache, "3.11") as parcel,
+            open_python_payload(cache, "3.11") as parcel,
             zipfile.ZipFile(parcel.file) as files,
             tarfile.open(fileobj=packed, mode="w") as archive,
         ):
@@ -224,6 +224,6 @@ def install_python(container: Container, cache: Cache) -> None:
             container.put_archive("C:\\", packed)
 
 
-def backend_of(config: ContainerHost, python: str) -> Backend:
+def container_backend(config: ContainerHost, python: str) -> Backend:
     """The backend of a host; :class:`ConfigError` for what its system does not support."""
     return SandboxBackend(config, python) if config.is_sandbox else WindowsBackend(config, python)

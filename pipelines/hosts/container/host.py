@@ -8,18 +8,18 @@ from functools import partial
 
 from pipelines.core.errors import HostError, RemoteError
 from pipelines.core.evidence import Origin
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.hosts import images
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.bounds import Bounds, in_bytes
-from pipelines.hosts.container.backends import backend_of
+from pipelines.hosts.container.backends import container_backend
 from pipelines.hosts.container.config import OURS, ContainerHost
 from pipelines.hosts.engine.container import ContainerSpec
 from pipelines.hosts.engine.enginehost import ConnectionInfo, EngineHost
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.execstream import ExecStream
 from pipelines.hosts.engine.manager import Ready, changed_error
-from pipelines.hosts.passthrough.prerequisites import Requirements, survey
+from pipelines.hosts.passthrough.prerequisites import Requirements, survey_prerequisites
 from pipelines.remote import cudafiles
 from pipelines.session.base import Session
 from pipelines.session.bootstrap import bootstrap_argv
@@ -34,13 +34,13 @@ class Container(EngineHost):
     noun = "container"
 
     def __init__(self, name: str, config: ContainerHost, options: OpenOptions) -> None:
-        """Does not contact the engine yet. Raises what :func:`backend_of` does."""
+        """Does not contact the engine yet. Raises what :func:`container_backend` does."""
         super().__init__(name, config, options)
         self.config = config
         self.image = config.image
         if config.image == "sandbox" and not config.keep:  # wheels may be in a volume
             self.always_sent = ("archive",) if config.cache else ("archive", "files")
-        self.backend = backend_of(config, options.python)
+        self.backend = container_backend(config, options.python)
         self.system = self.backend.system
         self.executable = self.backend.python
         self.capabilities = self.backend.capabilities
@@ -59,7 +59,7 @@ class Container(EngineHost):
             isolation=(config.isolation or "process") if windows else "",
             image="" if config.image in OURS else config.image,
         )
-        return survey(config.reach, requirements)
+        return survey_prerequisites(config.reach, requirements)
 
     @property
     def origin(self) -> Origin:
@@ -69,9 +69,9 @@ class Container(EngineHost):
         key = str(self._image.record.get("key", ""))
         return Origin(
             kind=self.config.kind,
-            engine=line(self.engine.title, 200),
-            image=line(self._image.id, 80),
-            image_key=line(key, 80),
+            engine=safe_line(self.engine.title, 200),
+            image=safe_line(self._image.id, 80),
+            image_key=safe_line(key, 80),
         )
 
     def missing_image(self) -> str:

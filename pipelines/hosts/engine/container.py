@@ -16,7 +16,7 @@ from requests import Response
 from requests.exceptions import RequestException
 
 from pipelines.core.errors import HostError, PipelineError
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.hosts.bounds import in_bytes
 from pipelines.hosts.engine.error_patterns import as_pipeline_error
 from pipelines.hosts.engine.execstream import Hijacked, low_level
@@ -168,7 +168,8 @@ class ManagedContainer:
                 actual = [device.get("PathOnHost") for device in actual]
             if actual != value:
                 raise HostError(
-                    f"container '{self.name}': {name} is {line(actual, 80)}, requested was {value}",
+                    f"container '{self.name}': {name} is {safe_line(actual, 80)}, requested was "
+                    f"{value}",
                     hint="An engine ignores limits that its kernel does not support; docker info "
                     "lists them. Remove the key, or use another engine.",
                 )
@@ -187,7 +188,7 @@ class ManagedContainer:
             with contextlib.suppress(DockerException, RequestException):
                 text = bytes(self.container.logs(tail=_LINES))[-_TAIL:]
         lines = text.decode("utf-8", "replace").strip().splitlines()[-_LINES:]
-        return safe("\n".join(lines), 2000)
+        return safe_text("\n".join(lines), 2000)
 
     def ended(self) -> PipelineError | None:
         """Why it ended: ``GoneHostError`` without its files, else ``DeadHostError``; or ``None``.
@@ -225,7 +226,7 @@ class ManagedContainer:
             )
         how = "was removed" if code is None else f"ended with exit code {code}"
         message, hint = _parse_program_error(self.output())
-        reason = safe(error, 600) or message or "it printed nothing"
+        reason = safe_text(error, 600) or message or "it printed nothing"
         return kind(f"{start} {how}: {reason}", hint=hint)
 
 

@@ -16,7 +16,7 @@ from pipelines.hosts.engine.error_patterns import engine_errors
 _LONGEST = 1 << 20
 
 
-def read_file(container: Container, path: str, longest: int = _LONGEST) -> bytes | None:
+def read_container_file(container: Container, path: str, longest: int = _LONGEST) -> bytes | None:
     """The contents of a file of limited size; ``None`` if it does not exist.
 
     Raises :class:`HostError` for a larger one or anything but a file: programs in the container

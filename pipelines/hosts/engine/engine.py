@@ -19,9 +19,15 @@ from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
 from pipelines.core.errors import ConfigError, HostError
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.hosts.engine.error_patterns import engine_errors, raise_event
-from pipelines.hosts.engine.reach import LOOPBACK, connect, shown, target, unreachable
+from pipelines.hosts.engine.reach import (
+    LOOPBACK,
+    connect_to_engine,
+    describe_engine,
+    engine_address,
+    unreachable_engine_error,
+)
 
 System = Literal["linux", "windows"]
 #: Progress from an engine's stream: a layer or step, how much is done, the total.
@@ -31,11 +37,11 @@ _FIRST, TIMEOUT = 30.0, 120.0
 _TAIL = 30  # lines of a build's log that may contain the reason of a failure
 
 
-def advance(event: dict[str, Any], progress: Progress) -> None:
+def report_layer_progress(event: dict[str, Any], progress: Progress) -> None:
     """Report the progress of a pull or push, if the event contains it."""
     detail = event.get("progressDetail") or {}
     if (total := detail.get("total", 0)) > 0:  # -1 or absent if unknown
-        what = line(f"{event.get('status', '')} {event.get('id', '')}", 80)
+        what = safe_line(f"{event.get('status', '')} {event.get('id', '')}", 80)
         progress(what, detail.get("current", 0), total)
 
 
@@ -55,15 +61,15 @@ class Engine:
         """
         self.name = name
         try:
-            self.client = connect(name, tls, min(_FIRST, timeout))
+            self.client = connect_to_engine(name, tls, min(_FIRST, timeout))
             self.about: dict[str, Any] = self.client.info()
             self.client.api.timeout = int(timeout)
         except (DockerException, RequestException, OSError) as error:
-            raise unreachable(name, error) from error
+            raise unreachable_engine_error(name, error) from error
         system = str(self.about.get("OSType", ""))
         if system not in ("linux", "windows"):
             raise HostError(
-                f"the engine at {shown(name)} runs '{safe(system, 40)}' containers",
+                f"the engine at {describe_engine(name)} runs '{safe_text(system, 40)}' containers",
                 hint="Set 'engine' to one that runs Linux or Windows containers.",
             )
         self.system: System = "windows" if system == "windows" else "linux"
@@ -78,7 +84,7 @@ class Engine:
         """The engine and its machine, for people, as it describes itself."""
         about = self.about
         version, system = about.get("ServerVersion"), about.get("OperatingSystem")
-        return safe(f"Docker {version} on {system}", 200)
+        return safe_text(f"Docker {version} on {system}", 200)
 
     @property
     def build(self) -> str:
@@ -95,13 +101,13 @@ class Engine:
     @property
     def remote(self) -> str:
         """The machine it is on, if not this one."""
-        parts = urlsplit(target(self.name) or self.url)
+        parts = urlsplit(engine_address(self.name) or self.url)
         known = parts.scheme in ("ssh", "tcp", "http", "https") and parts.hostname
         return "" if not known or parts.hostname in LOOPBACK else str(parts.hostname)
 
     def require(self, system: System, why: str) -> None:
         """Raises :class:`ConfigError` for an engine of another platform."""
-        machine = safe(str(self.about.get("Architecture", "unknown")), 40)
+        machine = safe_text(str(self.about.get("Architecture", "unknown")), 40)
         if machine not in ("x86_64", "amd64"):
             raise ConfigError(
                 f"{why} needs an engine on x86-64; {self.title} is on {machine}",
@@ -135,7 +141,7 @@ class Engine:
         with engine_errors(f"fetch image {name}"):
             for event in self.client.api.pull(name, stream=True, decode=True):
                 raise_event(event)
-                advance(event, progress)
+                report_layer_progress(event, progress)
             return dict(self.client.images.get(name).attrs)
 
     def build_image(
@@ -159,7 +165,7 @@ class Engine:
             ):
                 raise_event(event, log)
                 for text in str(event.get("stream", "")).splitlines():
-                    log.append(safe(text, 400))
+                    log.append(safe_text(text, 400))
                     say(log[-1])
             return dict(self.client.images.get(tag).attrs)
 

@@ -17,7 +17,7 @@ from pipelines.hosts.engine.container import ManagedContainer
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.keys import EngineKeys
-from pipelines.hosts.engine.manager import ContainerManager, Ready, label
+from pipelines.hosts.engine.manager import ContainerManager, Ready, label_value
 from pipelines.session.base import DeadHostError, GoneHostError
 from pipelines.session.transports.endpoint import Endpoint, Secret
 
@@ -42,7 +42,7 @@ class ConnectionInfo:
         return Endpoint(url=self.url, username=self.user, password=password, pin=self.pin)
 
 
-def bound(engine: Engine) -> str:
+def port_bind_address(engine: Engine) -> str:
     """The address of published ports: loopback, or all addresses of a remote engine's machine."""
     return "0.0.0.0" if engine.remote else "127.0.0.1"  # noqa: S104 - pinned, NTLM
 
@@ -182,7 +182,7 @@ class EngineHost(Host):
         container = self.manager.persistent(self.name)
         if container is None or container.status != "running":
             return ""
-        return f"{self.noun} {container.name} of {label(container, 'who')}"
+        return f"{self.noun} {container.name} of {label_value(container, 'who')}"
 
     def teardown(self) -> bool:
         """Remove its containers and their volumes; images stay.

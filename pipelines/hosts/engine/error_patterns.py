@@ -17,7 +17,7 @@ from requests.exceptions import InvalidJSONError, RequestException
 from urllib3.exceptions import HTTPError
 
 from pipelines.core import errors
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.core.model import Model, read_data
 from pipelines.hosts.engine.transport import SshError
 
@@ -54,7 +54,7 @@ def match_pattern(text: str) -> tuple[ErrorPattern, str] | None:
     for row in error_patterns():
         if match := re.search(row.pattern, text, re.DOTALL):
             what = match.groupdict().get("what") or ""
-            return row, row.message.replace("{what}", safe(what, 100))
+            return row, row.message.replace("{what}", safe_text(what, 100))
     return None
 
 
@@ -66,15 +66,15 @@ def as_pipeline_error(error: BaseException, doing: str) -> errors.PipelineError:
         return _engine_refusal(_error_text(error), doing, gone=isinstance(error, NotFound))
     if isinstance(error, InvalidJSONError):
         return errors.HostError(
-            f"{doing}: unexpected response, not from an engine: {safe(str(error), 300)}"
+            f"{doing}: unexpected response, not from an engine: {safe_text(str(error), 300)}"
         )
     if isinstance(error, RequestException | HTTPError | SshError):
         return errors.HostError(
-            f"{doing}: the engine stopped responding: {safe(str(error), 300)}",
+            f"{doing}: the engine stopped responding: {safe_text(str(error), 300)}",
             hint="Check that it is running: docker info. Everything it created is found by its "
             "label: invoke hosts",
         )
-    return errors.HostError(f"{doing}: {type(error).__name__}: {safe(str(error), _LONGEST)}")
+    return errors.HostError(f"{doing}: {type(error).__name__}: {safe_text(str(error), _LONGEST)}")
 
 
 def _error_text(error: Exception) -> str:
@@ -85,12 +85,15 @@ def _error_text(error: Exception) -> str:
 def _engine_refusal(text: str, doing: str, *, gone: bool) -> errors.PipelineError:
     if known := match_pattern(text):
         row, says = known
-        return errors.named(row.kind)(f"{doing}: {says}: {safe(text, _LONGEST)}", hint=row.hint)
+        return errors.error_class(row.kind)(
+            f"{doing}: {says}: {safe_text(text, _LONGEST)}", hint=row.hint
+        )
     if gone:
         return errors.HostError(
-            f"{doing}: it no longer exists: {safe(text, _LONGEST)}", hint="Type the command again."
+            f"{doing}: it no longer exists: {safe_text(text, _LONGEST)}",
+            hint="Type the command again.",
         )
-    return errors.HostError(f"{doing}: the engine refused: {safe(text, _LONGEST)}")
+    return errors.HostError(f"{doing}: the engine refused: {safe_text(text, _LONGEST)}")
 
 
 @contextlib.contextmanager

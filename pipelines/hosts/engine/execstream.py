@@ -19,7 +19,7 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.engine.error_patterns import engine_errors
 
 #: The header of each piece of output: its stream and its length.
@@ -178,7 +178,7 @@ class ExecStream:
         words = bytes(self._errors)
         if code in _NOT_STARTED:  # the engine gives the reason in place of its output
             words = f"{self._program} does not start. ".encode() + bytes(self._buffer[:_ERRORS])
-        output = safe(words.decode("utf-8", "replace").strip(), 1000)
+        output = safe_text(words.decode("utf-8", "replace").strip(), 1000)
         end = str(error) if code is None else f"ended with exit code {code}"
         return f"{self.remoteaddress}: {end}" + (f": {output}" if output else "")
 

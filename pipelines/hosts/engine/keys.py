@@ -54,9 +54,9 @@ class EngineKeys(HostConfig):
 
     def missing(self) -> Iterable[Finding]:
         """The engine, if it is to be on this machine; others are not asked."""
-        from pipelines.hosts.engine.reach import target
+        from pipelines.hosts.engine.reach import engine_address
 
-        where = target(self.engine)
+        where = engine_address(self.engine)
         if where.startswith("unix://") and not Path(where.removeprefix("unix://")).exists():
             yield Finding(
                 id="host-engine",
@@ -77,14 +77,15 @@ class EngineKeys(HostConfig):
 
     def owned_items(self, hosts: Mapping[str, HostConfig]) -> Iterable[OwnedItem]:
         """Containers, volumes and images on its engine; raises what :class:`Engine` does."""
-        from pipelines.hosts.images.inventory import images, items
+        from pipelines.hosts.images.inventory import list_image_items, list_owned_items
 
         # Of every engine: two hosts may name one engine by a context and by its address.
         there = {name: host for name, host in hosts.items() if isinstance(host, EngineKeys)}
         engine = self.reach()
         keeps = {name: host.keep for name, host in there.items()}
         return chain(
-            items(engine, keeps, {config.kind for config in there.values()}), images(engine)
+            list_owned_items(engine, keeps, {config.kind for config in there.values()}),
+            list_image_items(engine),
         )
 
     @property

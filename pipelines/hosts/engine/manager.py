@@ -22,8 +22,8 @@ from docker.models.volumes import Volume
 from docker.types import Mount
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError
-from pipelines.core.hosttext import line
-from pipelines.core.logs import timed
+from pipelines.core.hosttext import safe_line
+from pipelines.core.logs import log_duration
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
 from pipelines.hosts.engine.engine import Engine
@@ -53,7 +53,7 @@ class ContainerManager:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.project = owners.project()
+        self.project = owners.project_id()
 
     # -- existing ones ---------------------------------------------------------------------------
 
@@ -71,8 +71,8 @@ class ContainerManager:
 
     def _ours(self, thing: Container | Volume, host: str) -> bool:
         """Checked again after the engine's filter, because matching objects may be removed."""
-        return label(thing, "project") == self.project and (
-            not host or label(thing, "host") == host
+        return label_value(thing, "project") == self.project and (
+            not host or label_value(thing, "host") == host
         )
 
     def orphans(self, host: str = "") -> list[Container]:
@@ -80,20 +80,24 @@ class ContainerManager:
         return [
             container
             for container in self.all(host)
-            if label(container, "keep") != "1" and owners.alive(label(container, "owner")) is False
+            if label_value(container, "keep") != "1"
+            and owners.is_owner_alive(label_value(container, "owner")) is False
         ]
 
     def persistent(self, host: str) -> Container | None:
         """The persistent one of a host."""
         return next(
-            (container for container in self.all(host) if label(container, "keep") == "1"), None
+            (container for container in self.all(host) if label_value(container, "keep") == "1"),
+            None,
         )
 
     def unused(self, host: str) -> list[Container]:
         """Those of a host; :class:`HostError` while another command uses one."""
         containers = self.all(host)
         for container in containers:
-            if label(container, "keep") != "1" and owners.alive(label(container, "owner")):
+            if label_value(container, "keep") != "1" and owners.is_owner_alive(
+                label_value(container, "owner")
+            ):
                 raise HostError(
                     f"container '{container.name}' is in use by another command of this checkout",
                     hint="Wait for that command, or stop it; its container is removed with it.",
@@ -139,13 +143,14 @@ class ContainerManager:
         while (
             container := self.persistent(spec.host)
         ) is not None and container.status == "created":
-            if owners.alive(label(container, "owner")) is False:
+            if owners.is_owner_alive(label_value(container, "owner")) is False:
                 _log.info("remove container %s, which was never started", container.name)
                 self.remove(container)
                 return None
             if time.monotonic() > deadline:
                 raise HostError(
-                    f"container '{container.name}' was created by {label(container, 'who')} and "
+                    f"container '{container.name}' was created by "
+                    f"{label_value(container, 'who')} and "
                     f"not started within {spec.start_seconds:.0f} s",
                     hint=f"If nothing is creating it: invoke host remove --host {spec.host} "
                     "--force",
@@ -158,7 +163,7 @@ class ContainerManager:
     ) -> tuple[ManagedContainer, T]:
         # Labels are a claim; the image id is a fact.
         if (
-            label(container, "spec") != spec.digest
+            label_value(container, "spec") != spec.digest
             or (container.attrs or {}).get("Image") != spec.image
         ):
             raise changed_error(container, spec.host)
@@ -166,7 +171,7 @@ class ContainerManager:
         if container.status != "running":
             with engine_errors(f"start container '{container.name}'"):
                 container.start()
-        with timed(_log, logging.INFO, "%s: adopt container %s", spec.host, container.name):
+        with log_duration(_log, logging.INFO, "%s: adopt container %s", spec.host, container.name):
             return managed, self.await_ready(managed, ready)
 
     def _names(self, spec: ContainerSpec) -> Iterator[tuple[int, str]]:
@@ -187,7 +192,7 @@ class ContainerManager:
                 continue
             managed = ManagedContainer(container, spec)
             try:
-                with timed(_log, logging.INFO, "%s: start container %s", spec.host, name):
+                with log_duration(_log, logging.INFO, "%s: start container %s", spec.host, name):
                     spec.fill(container)
                     with engine_errors(f"start container '{name}'"):
                         managed.start()
@@ -205,7 +210,7 @@ class ContainerManager:
             f"{LABEL}project": self.project,
             f"{LABEL}host": spec.host,
             f"{LABEL}kind": spec.kind,
-            f"{LABEL}who": owners.who(),
+            f"{LABEL}who": owners.user_at_machine(),
         }
         values = labels | {f"{LABEL}slot": str(slot)}
         start = f"wcw-{self.project[:6]}-{spec.host}-{slot}-"
@@ -225,7 +230,7 @@ class ContainerManager:
                         **labels,
                         f"{LABEL}slot": str(slot),
                         f"{LABEL}spec": spec.digest,
-                        f"{LABEL}owner": owners.me(),
+                        f"{LABEL}owner": owners.process_identity(),
                         f"{LABEL}keep": "1" if spec.keep else "0",
                     },
                     stdin_open=not spec.keep,
@@ -337,15 +342,23 @@ def changed_error(container: Container, host: str) -> ConfigError:
     )
 
 
-def label(thing: Container | Volume, name: str) -> str:
+def label_value(thing: Container | Volume, name: str) -> str:
     """The value of one of our labels, safe to display; empty if it is missing."""
     labels = (
         thing.labels if isinstance(thing, Container) else (thing.attrs or {}).get("Labels") or {}
     )
-    return line(labels.get(f"{LABEL}{name}", ""))
+    return safe_line(labels.get(f"{LABEL}{name}", ""))
 
 
 def of_a_moment(kind: str) -> dict[str, str]:
     """Labels of a short-lived container of no host: it is swept up if this process is killed."""
-    labels = {"project": owners.project(), "kind": kind, "who": owners.who(), "keep": "0"}
-    return {f"{LABEL}{name}": text for name, text in {**labels, "owner": owners.me()}.items()}
+    labels = {
+        "project": owners.project_id(),
+        "kind": kind,
+        "who": owners.user_at_machine(),
+        "keep": "0",
+    }
+    return {
+        f"{LABEL}{name}": text
+        for name, text in {**labels, "owner": owners.process_identity()}.items()
+    }

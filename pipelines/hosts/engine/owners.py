@@ -12,13 +12,13 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from pipelines.core.paths import CONFIG_NAME, config_file, home
+from pipelines.core.paths import CONFIG_NAME, config_file, project_dir
 
 _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 
 @cache
-def machine() -> str:
+def machine_id() -> str:
     """A unique name of this machine, which changes when it is reinstalled."""
     for place in _MACHINE_ID:
         try:
@@ -29,15 +29,15 @@ def machine() -> str:
     return hashlib.sha256(platform.node().encode()).hexdigest()[:12]
 
 
-def project() -> str:
+def project_id() -> str:
     """The checkout, its hosts file and its machine: engines are shared."""
-    place = home().resolve()
+    place = project_dir().resolve()
     config = config_file().resolve()
-    text = f"{machine()} {place}" + ("" if config == place / CONFIG_NAME else f" {config}")
+    text = f"{machine_id()} {place}" + ("" if config == place / CONFIG_NAME else f" {config}")
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def who() -> str:
+def user_at_machine() -> str:
     """user@machine, for people."""
     try:
         user = getpass.getuser()
@@ -46,16 +46,16 @@ def who() -> str:
     return f"{user}@{platform.node() or 'this machine'}"
 
 
-def me() -> str:
+def process_identity() -> str:
     """An identifier of this process that a later one with the same number does not have."""
-    return f"{machine()}/{os.getpid()}/{_start_time(os.getpid())}"
+    return f"{machine_id()}/{os.getpid()}/{_start_time(os.getpid())}"
 
 
-def alive(owner: str) -> bool | None:
-    """Whether the process identified by :func:`me` still runs; ``None``: on another machine."""
+def is_owner_alive(owner: str) -> bool | None:
+    """Whether the process of a :func:`process_identity` runs; ``None``: it is another machine's."""
     where, _, process = owner.partition("/")
     number, _, began = process.partition("/")
-    if where != machine() or not number.isdecimal():
+    if where != machine_id() or not number.isdecimal():
         return None
     parts = began.split("-")
     if sys.platform == "linux" and len(parts) == 3 and parts[1] != _process_namespace():  # noqa: PLR2004

@@ -20,9 +20,9 @@ import urllib3
 from docker.tls import TLSConfig
 from requests.exceptions import Timeout
 
-from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, named
-from pipelines.core.hosttext import safe
-from pipelines.core.refusals import refusal
+from pipelines.core.errors import ConfigError, HostError, PipelineError, SetupError, error_class
+from pipelines.core.hosttext import safe_text
+from pipelines.core.refusals import refusal_error
 from pipelines.hosts.engine.error_patterns import match_pattern
 from pipelines.hosts.engine.transport import Client, Ssh, SshError
 
@@ -41,7 +41,7 @@ class Context:
     tls: TLSConfig | None = None
 
 
-def in_use() -> str:
+def current_context_name() -> str:
     """The name of the current context; ``default`` if none is selected."""
     if chosen := os.environ.get("DOCKER_CONTEXT"):
         return chosen
@@ -50,7 +50,7 @@ def in_use() -> str:
     return str(settings.get("currentContext") or "default")
 
 
-def context(name: str) -> Context:
+def load_docker_context(name: str) -> Context:
     """The context of that name; :class:`ConfigError` if it does not exist or cannot be read."""
     if name == "default":
         return Context("npipe:////./pipe/docker_engine" if os.name == "nt" else DEFAULT)
@@ -59,7 +59,7 @@ def context(name: str) -> Context:
     if not file.is_file():
         raise ConfigError(
             f"Docker has no context '{name}'; it has "
-            + safe(", ".join(_docker_context_names()), 400),
+            + safe_text(", ".join(_docker_context_names()), 400),
             hint=f"Type: docker context create {name} --docker host=ssh://USER@SERVER, or "
             "give 'engine' a URL.",
         )
@@ -104,7 +104,7 @@ def _read_docker_context(file: Path, name: str) -> dict[str, Any]:
 
 def _unreadable_context_error(name: str, why: str) -> ConfigError:
     return ConfigError(
-        f"Docker context '{name}' cannot be read: {safe(why, 300)}",
+        f"Docker context '{name}' cannot be read: {safe_text(why, 300)}",
         hint=f"Type: docker context inspect {name}",
     )
 
@@ -113,18 +113,18 @@ _FILE = Path(__file__).with_name("unreachable.yaml")
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def target(name: str) -> str:
+def engine_address(name: str) -> str:
     """The address for a name: a URL itself; empty means ``DOCKER_HOST`` or the context."""
     if "://" in name:
         return name
     if not name and (chosen := os.environ.get("DOCKER_HOST")):
         return chosen
-    return context(name or in_use()).host
+    return load_docker_context(name or current_context_name()).host
 
 
-def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
+def connect_to_engine(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
     """The SDK's client for an engine; raises what the SDK does, and ``ConfigError``."""
-    url = target(name)
+    url = engine_address(name)
     keys: dict[str, Any] = {"base_url": url, "timeout": int(timeout)}
     if url.startswith("npipe:"):
         if sys.platform != "win32":
@@ -156,7 +156,7 @@ def _own_tls(name: str) -> TLSConfig | None:
     if "://" in name:
         return None
     if name or not os.environ.get("DOCKER_HOST"):
-        return context(name or in_use()).tls
+        return load_docker_context(name or current_context_name()).tls
     place = os.environ.get("DOCKER_CERT_PATH") or Path.home() / ".docker"
     return _tls(Path(place)) if os.environ.get("DOCKER_TLS_VERIFY") else None
 
@@ -175,15 +175,15 @@ def _tls(folder: Path | None) -> TLSConfig | None:
     return TLSConfig(client_cert=(str(certificate), str(key)), ca_cert=str(ca), verify=True)
 
 
-def shown(name: str) -> str:
+def describe_engine(name: str) -> str:
     """An engine's name for people: its address, or how it was selected."""
     if name:
         return name
     if chosen := os.environ.get("DOCKER_HOST"):
-        return f"{safe(chosen, 200)} (DOCKER_HOST)"
-    if (used := in_use()) != "default":
-        return f"{safe(target(''), 200)} (Docker's context '{safe(used, 100)}')"
-    return target("")
+        return f"{safe_text(chosen, 200)} (DOCKER_HOST)"
+    if (used := current_context_name()) != "default":
+        return f"{safe_text(engine_address(''), 200)} (Docker's context '{safe_text(used, 100)}')"
+    return engine_address("")
 
 
 def _iter_error_causes(error: BaseException) -> Iterator[BaseException]:
@@ -207,13 +207,13 @@ _CAUSES: tuple[tuple[str, tuple[type[BaseException], ...]], ...] = (
 )
 
 
-def unreachable(name: str, error: BaseException) -> PipelineError:
+def unreachable_engine_error(name: str, error: BaseException) -> PipelineError:
     """Why no engine was reached: the reason is at the end of the chain of errors."""
-    where = shown(name)
+    where = describe_engine(name)
     for cause in reversed([*_iter_error_causes(error)]):
         if (known := _translate_cause(cause, name, where)) is not None:
             return known
-    text = safe(str(error), 300)
+    text = safe_text(str(error), 300)
     return _understood(text, where) or HostError(
         f"the Docker engine at {where} does not answer: {text}",
         hint="Check its address: docker context ls",
@@ -225,13 +225,13 @@ def _understood(text: str, where: str) -> PipelineError | None:
     if (known := match_pattern(text)) is None:
         return None
     row, says = known
-    return named(row.kind)(f"the Docker engine at {where}: {says}: {text}", hint=row.hint)
+    return error_class(row.kind)(f"the Docker engine at {where}: {says}: {text}", hint=row.hint)
 
 
 def _missing_socket_hint(name: str) -> str:
     """The hint if there is no socket: a configured address may be wrong."""
     windows = sys.platform == "win32"
-    if not name and not os.environ.get("DOCKER_HOST") and in_use() == "default":
+    if not name and not os.environ.get("DOCKER_HOST") and current_context_name() == "default":
         install = "Start Docker Desktop" if windows else "Type: sudo apt-get install docker.io"
         return f"{install} (or set 'engine' of the host)."
     chosen = "'engine' of the host" if name else "DOCKER_HOST or the current context"
@@ -252,7 +252,7 @@ def _translate_cause(cause: BaseException, name: str, where: str) -> PipelineErr
         )
     for key, types in _CAUSES:
         if isinstance(cause, types):
-            error = refusal(_FILE, key, where=where, cause=safe(str(cause), 200))
+            error = refusal_error(_FILE, key, where=where, cause=safe_text(str(cause), 200))
             error.hint = error.hint or _missing_socket_hint(name)
             return error
     return None

@@ -19,7 +19,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.response import BaseHTTPResponse
 
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 
 #: No prompts on the terminal; a vanished machine is noticed after a minute.
 _SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15")
@@ -91,7 +91,7 @@ class _Connection(HTTPConnection):
             except subprocess.TimeoutExpired:
                 raise error from None  # the engine does not answer
             self._errors.seek(0)
-            output = safe(self._errors.read(4000).decode("utf-8", "replace").strip(), 1000)
+            output = safe_text(self._errors.read(4000).decode("utf-8", "replace").strip(), 1000)
             code = self._ssh.returncode
             raise SshError(f"ssh ended with {code}: {output or 'no output'}") from error
 

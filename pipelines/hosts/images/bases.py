@@ -45,7 +45,7 @@ class BaseImage:
                     f"the engine has no image {reference}",
                     hint="Type: docker images --digests --no-trunc",
                 )
-            about = pulled(engine, reference, bars, offline=offline)
+            about = pull_image(engine, reference, bars, offline=offline)
         known = {str(digest).rpartition("@")[2] for digest in about.get("RepoDigests") or ()}
         if self.base.digest not in {*known, str(about["Id"])}:
             raise ConfigError(
@@ -61,7 +61,7 @@ class BaseImage:
         return reference
 
 
-def pulled(engine: Engine, reference: str, bars: Bars, *, offline: bool) -> dict[str, Any]:
+def pull_image(engine: Engine, reference: str, bars: Bars, *, offline: bool) -> dict[str, Any]:
     """Fetch an image, unless fetching is forbidden: then :class:`LockError`."""
     if offline:
         raise LockError(
@@ -103,7 +103,7 @@ def base_image_of(
     return BaseImage(Base(name=known.image, digest=known.digest, given=False))
 
 
-def refused(name: str, definition: ImageDefinition, build: str) -> ConfigError:
+def missing_base_error(name: str, definition: ImageDefinition, build: str) -> ConfigError:
     """The error for a missing base, with the command to type."""
     return ConfigError(
         f"image '{name}' has no base for Windows {build}, only for {', '.join(definition.base)}",

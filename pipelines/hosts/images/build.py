@@ -18,7 +18,7 @@ from docker.errors import DockerException
 
 from pipelines.core.errors import HostError, LockError, PipelineError, StorageError
 from pipelines.core.files import disk_errors
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine import containerfiles, owners
 from pipelines.hosts.engine.engine import Engine
@@ -39,14 +39,16 @@ _SHOWN_STEPS = ("RUN", "FROM")
 _SHOWN = 30  # lines of a failed build's log
 
 
-def build(engine: Engine, plan: Plan, base_image: BaseImage, events: Events) -> tuple[str, Record]:
+def build_planned_image(
+    engine: Engine, plan: Plan, base_image: BaseImage, events: Events
+) -> tuple[str, Record]:
     """Build the image that ``plan`` describes; its id and its record.
 
     Until it is complete it has a scratch name, which is always removed. Raises the engine's
     errors as ours, with the last lines of the log, which is kept.
     """
     _sweep(engine, plan)
-    scratch = f"{plan.tag}-{owners.me().replace('/', '_')}.part"
+    scratch = f"{plan.tag}-{owners.process_identity().replace('/', '_')}.part"
     log = plan.cache.root / "image-logs" / f"{plan.name}-{plan.inputs.key[:12]}.log"
     with disk_errors(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -119,7 +121,7 @@ def _log_build_output(log: Path, events: Events, name: str) -> Iterator[Any]:
             if (known := match_pattern(tail)) and known[0].kind == "StorageError":
                 kind = StorageError  # the engine only reports "a non-zero code"
             raise kind(
-                f"{error.message}\n{safe(tail, 12_000)}",
+                f"{error.message}\n{safe_text(tail, 12_000)}",
                 hint=f"{error.hint} Full log: {log}".strip(),
             ) from error
 
@@ -128,13 +130,13 @@ def _survey(
     engine: Engine, scratch: str, about: dict[str, Any], plan: Plan, wheels: dict[str, str]
 ) -> Record:
     """The record of the image just built."""
-    data = read_file(engine, scratch, names.SURVEY)
+    data = read_image_file(engine, scratch, names.SURVEY)
     survey = read_survey(data, f"image {plan.name}")
     contents = ImageContents(
         packages=survey.packages,
         wheels=wheels,
         trees={name: content.tree for name, content in survey.roots.items()},
-        survey=names.sha256(data),
+        survey=names.sha256_of_bytes(data),
         layers=tuple(names.layers_of(about)),
         start=names.start_of(about),
     )
@@ -153,10 +155,13 @@ def _label_and_tag_image(
         names.PYTHON: plan.definition.python if not plan.definition.per_python else plan.python,
         names.VERSION: plan.inputs.python,
         names.GIVEN: "given" if record.inputs.base.given else "lock",
-        names.MADE_BY: owners.project(),
-        names.MADE_WHO: owners.who(),
+        names.MADE_BY: owners.project_id(),
+        names.MADE_WHO: owners.user_at_machine(),
     }
-    lines = [f"FROM {scratch}", f"COPY record.json {names.place(names.RECORD, engine.system)}"]
+    lines = [
+        f"FROM {scratch}",
+        f"COPY record.json {names.image_file_path(names.RECORD, engine.system)}",
+    ]
     context = work / "seal.tar"
     with tarfile.open(context, "w") as tar:
         for name, data in (
@@ -174,13 +179,13 @@ def _label_and_tag_image(
     return image
 
 
-def read_file(engine: Engine, image: str, path: str) -> bytes:
+def read_image_file(engine: Engine, image: str, path: str) -> bytes:
     """A file of an image, from a container that is never started."""
-    path = names.place(path, engine.system)
+    path = names.image_file_path(path, engine.system)
     with engine_errors(f"read {path} of image {image}"):
         container = engine.client.containers.create(image, labels=of_a_moment("look"))
         try:
-            data = containerfiles.read_file(container, path, names.LIMIT)
+            data = containerfiles.read_container_file(container, path, names.LIMIT)
         finally:
             container.remove(force=True)
     if data is None:
@@ -194,7 +199,7 @@ def _sweep(engine: Engine, plan: Plan) -> None:
         listed = engine.client.api.images(name=plan.tag.partition(":")[0])
     for tag in (tag for image in listed for tag in image.get("RepoTags") or ()):
         owner = _SCRATCH.search(tag)
-        if owner and owners.alive(owner[1].replace("_", "/", 2)) is False:
+        if owner and owners.is_owner_alive(owner[1].replace("_", "/", 2)) is False:
             _remove_scratch_tag(engine, tag)
 
 
@@ -205,12 +210,12 @@ def _prune(engine: Engine, plan: Plan) -> None:
     """
     mine = {"dangling": True, "label": f"{names.IMAGE}={plan.name}"}
     with contextlib.suppress(DockerException, OSError):
-        for old in outdated(engine.client.api.images(filters=mine)):
+        for old in superseded_image_ids(engine.client.api.images(filters=mine)):
             with contextlib.suppress(DockerException):  # it has a container or a child image
                 engine.client.api.remove_image(old)
 
 
-def outdated(listed: Iterable[Mapping[str, Any]]) -> list[str]:
+def superseded_image_ids(listed: Iterable[Mapping[str, Any]]) -> list[str]:
     """The ids of images in an engine's list that are an hour older than the latest."""
     made = {str(info["Id"]): int(info["Created"]) for info in listed}
     return [image for image, created in made.items() if created < max(made.values()) - _RECENT]

@@ -21,12 +21,12 @@ from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.files import disk_errors, sha256_of
 from pipelines.core.paths import PACKAGE
 from pipelines.hosts.images import record as names
-from pipelines.hosts.images.definitions import ImageDefinition, checkout
+from pipelines.hosts.images.definitions import ImageDefinition, require_checkout
 from pipelines.hosts.images.record import Base, Inputs, ToolFile
 from pipelines.toolchain.generate import lock_text
 from pipelines.toolchain.lock import Cache, ToolchainLock
 from pipelines.toolchain.obtaining import FetchProgress
-from pipelines.toolchain.wheelhouse import download
+from pipelines.toolchain.wheelhouse import download_wheels
 
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -81,7 +81,7 @@ class Locked:
             if cache.offline:
                 sources.append("--no-index")
             locked = [*sources, "--require-hashes", "--requirement", str(listed)]
-            download("the image's Python packages", locked, part, python)
+            download_wheels("the image's Python packages", locked, part, python)
             for name in self._kept(part):
                 (part / name).replace(folder / name)
         wheels = self._kept(folder)
@@ -162,7 +162,7 @@ class Plan:
 
         Raises :class:`ConfigError` if a file has changed since the key was computed.
         """
-        root = checkout()
+        root = require_checkout()
         wheels: dict[str, str] = {}
         members: dict[str, Path | bytes] = {
             name: root / path for name, path in self.definition.files.items()
@@ -176,7 +176,7 @@ class Plan:
             members |= {f"wheels/{name}": folder / name for name in wheels}
             members["requirements.txt"] = text
         if self.definition.sources:
-            members |= dict(sources(self.definition))
+            members |= dict(service_source_files(self.definition))
             members[_LOCK] = _small_lock(self.cache.lock, self.inputs.tools)
         carried = self.definition.entries(self.cache.lock, self.definition.carried, self.values)
         self.cache.fetch_all(carried, progress)
@@ -206,7 +206,7 @@ def plan_image(
     Raises :class:`ConfigError` without a checkout or for an unknown Python, :class:`LockError`
     for an unpinned input.
     """
-    root = checkout()
+    root = require_checkout()
     values = definition.values(python)
     tools = {}
     for entry in definition.entries(cache.lock, (*definition.carried, *definition.fetched), values):
@@ -234,7 +234,7 @@ def plan_image(
     return Plan(name, definition, values, cache, inputs, locked)
 
 
-def sources(definition: ImageDefinition) -> Iterator[tuple[str, Path]]:
+def service_source_files(definition: ImageDefinition) -> Iterator[tuple[str, Path]]:
     """The service's modules and its data: name in the context, and file."""
     without = [PACKAGE / name for name in definition.without]
     for name in definition.sources:
@@ -252,7 +252,7 @@ def sources(definition: ImageDefinition) -> Iterator[tuple[str, Path]]:
 
 def _sources_hash(definition: ImageDefinition) -> str:
     digest = hashlib.sha256()
-    for name, path in sorted(sources(definition)):
+    for name, path in sorted(service_source_files(definition)):
         digest.update(f"{name}\0{sha256_of(path)}\n".encode())
     return digest.hexdigest()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field, RootModel
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Model, PythonVersion, nearest, read_data
+from pipelines.core.model import Model, PythonVersion, read_data, suggest_nearest
 from pipelines.core.paths import CHECKOUT
 from pipelines.hosts.engine.engine import System
 from pipelines.toolchain.lock import ToolchainLock
@@ -62,23 +62,23 @@ class _Images(RootModel[dict[str, ImageDefinition]]):
     pass
 
 
-def images() -> dict[str, ImageDefinition]:
+def image_definitions() -> dict[str, ImageDefinition]:
     """Every image of the pipeline, by name."""
     return read_data(_FILE, _Images, hint="").root
 
 
 def image_named(name: str) -> ImageDefinition:
     """The image of that name; :class:`ConfigError` with the known names."""
-    if (definition := images().get(name)) is not None:
+    if (definition := image_definitions().get(name)) is not None:
         return definition
-    known = ", ".join(images())
+    known = ", ".join(image_definitions())
     raise ConfigError(
-        f"unknown image '{name}'{nearest(name, images())}",
+        f"unknown image '{name}'{suggest_nearest(name, image_definitions())}",
         hint=f"Known images: {known}; name any other by its digest: NAME@sha256:...",
     )
 
 
-def checkout() -> Path:
+def require_checkout() -> Path:
     """The checkout, which alone has the Dockerfiles; :class:`ConfigError` without one."""
     if CHECKOUT is None:
         raise ConfigError(

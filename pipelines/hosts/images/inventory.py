@@ -9,24 +9,26 @@ from typing import Any
 
 from docker.errors import NotFound
 
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.hosts.base import OwnedItem
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.manager import LABEL
 from pipelines.hosts.images import record as names
-from pipelines.hosts.images.lookup import OLD, ours, state_of
+from pipelines.hosts.images.lookup import OLD, list_own_images, state_of
 from pipelines.toolchain.lock import Cache, load_lock
 
 
-def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> Iterator[OwnedItem]:
+def list_owned_items(
+    engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]
+) -> Iterator[OwnedItem]:
     """Everything of this and other checkouts.
 
     ``keeps``: this checkout's hosts, and whether their containers are persistent; ``kinds``:
     their kinds.
     """
-    mine = owners.project()
+    mine = owners.project_id()
     api: Any = engine.client.api
     with engine_errors("list containers and volumes"):
         containers = api.containers(all=True, size=True, filters={"label": f"{LABEL}project"})
@@ -35,12 +37,12 @@ def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> 
     for item in containers:
         labels = _labels(item)
         own = labels.get("project") == mine
-        name = line(str((item.get("Names") or ["?"])[0]).lstrip("/"), 100)
+        name = safe_line(str((item.get("Names") or ["?"])[0]).lstrip("/"), 100)
         yield OwnedItem(
             what=labels.get("kind", "?"),
             name=name,
             host=labels.get("host", ""),
-            state=line(str(item.get("State", "")), 40),
+            state=safe_line(str(item.get("State", "")), 40),
             size=_nonnegative_int(item.get("SizeRw")),
             who=labels.get("who", "") + ("" if own else ", another checkout"),
             unowned=_unowned_container(labels, keeps) if own else "",
@@ -53,7 +55,7 @@ def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> 
         used = _nonnegative_int(about.get("RefCount"))
         yield OwnedItem(
             what=labels.get("what", "volume"),
-            name=line(str(item.get("Name", "?")), 100),
+            name=safe_line(str(item.get("Name", "?")), 100),
             host=labels.get("host", ""),
             state="in use" if used else "kept",
             size=_nonnegative_int(about.get("Size")),
@@ -71,14 +73,14 @@ def _remove_container(engine: Engine, name: str) -> None:
 
 def _remove_volume(engine: Engine, name: str) -> None:
     api: Any = engine.client.api
-    with engine_errors(f"remove volume {line(name)}"), contextlib.suppress(NotFound):
+    with engine_errors(f"remove volume {safe_line(name)}"), contextlib.suppress(NotFound):
         api.remove_volume(name)
 
 
 def _labels(item: Mapping[str, Any]) -> dict[str, str]:
     labels = item.get("Labels") or {}
     return {
-        str(key).removeprefix(LABEL): line(value, 200)
+        str(key).removeprefix(LABEL): safe_line(value, 200)
         for key, value in dict(labels).items()
         if str(key).startswith(LABEL)
     }
@@ -95,7 +97,7 @@ def _unowned_container(labels: Mapping[str, str], keeps: Mapping[str, bool]) -> 
             if keeps.get(labels.get("host", ""))
             else "pipeline.yaml has no such host with keep: true"
         )
-    if owners.alive(labels.get("owner", "")) is False:
+    if owners.is_owner_alive(labels.get("owner", "")) is False:
         return "its controller is gone"
     return ""
 
@@ -112,28 +114,28 @@ def _unowned_volume(
 _OURS = "windows-cuda-wheels/"
 
 
-def images(engine: Engine) -> Iterator[OwnedItem]:
+def list_image_items(engine: Engine) -> Iterator[OwnedItem]:
     """Each image; those of this checkout with outdated inputs are marked as unowned."""
     api: Any = engine.client.api
     with engine_errors("list containers"):
         used = {str(container.get("ImageID")) for container in api.containers(all=True)}
     cache = Cache(load_lock(), offline=True)
-    for found in ours(engine):
+    for found in list_own_images(engine):
         image, labels = str(found["Id"]), found["Labels"]
         state = "in use" if image in used else state_of(engine, labels, cache)
         tags = [str(tag) for tag in found.get("RepoTags") or () if tag != "<none>:<none>"]
         # An image with an additional name may be kept or pushed on purpose.
-        mine = labels.get(names.MADE_BY) == owners.project() and all(
+        mine = labels.get(names.MADE_BY) == owners.project_id() and all(
             tag.startswith(_OURS) for tag in tags
         )
         size = found.get("Size")
         yield OwnedItem(
             what="image",
-            name=line(tags[0].removeprefix(_OURS) if tags else image[:19], 100),
+            name=safe_line(tags[0].removeprefix(_OURS) if tags else image[:19], 100),
             host="",
             state=state,
             size=size if isinstance(size, int) else None,
-            who=line(labels.get(names.MADE_WHO, ""), 100),
+            who=safe_line(labels.get(names.MADE_WHO, ""), 100),
             unowned="its inputs have changed" if mine and state == OLD else "",
             remove=partial(_remove_unused_images, engine, tags or [image]),
         )
@@ -143,5 +145,5 @@ def _remove_unused_images(engine: Engine, called: Iterable[str]) -> None:
     """Not forced: if it has come into use meanwhile, it stays."""
     api: Any = engine.client.api
     for name in called:
-        with engine_errors(f"remove image {line(name, 100)}"), contextlib.suppress(NotFound):
+        with engine_errors(f"remove image {safe_line(name, 100)}"), contextlib.suppress(NotFound):
             api.remove_image(name)

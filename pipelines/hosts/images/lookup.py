@@ -10,13 +10,13 @@ from typing import Any
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.hosts.base import Events
-from pipelines.hosts.engine.engine import Engine, Progress, System, advance
+from pipelines.hosts.engine.engine import Engine, Progress, System, report_layer_progress
 from pipelines.hosts.engine.error_patterns import engine_errors, raise_event
 from pipelines.hosts.images import record as names
-from pipelines.hosts.images.bases import BaseImage, base_image_of, pulled, refused
-from pipelines.hosts.images.build import build, read_file
+from pipelines.hosts.images.bases import BaseImage, base_image_of, missing_base_error, pull_image
+from pipelines.hosts.images.build import build_planned_image, read_image_file
 from pipelines.hosts.images.context import Plan, plan_image
 from pipelines.hosts.images.definitions import image_named
 from pipelines.hosts.images.record import Inputs, Record, read_record
@@ -69,8 +69,8 @@ def ensure(
     if (existing := _existing(engine, plan, by_hand=not base and tree is None)) is not None:
         return _describe_image(engine, existing, python, cache)
     if base_image is None:
-        raise refused(what, definition, engine.build)
-    image, record = build(engine, plan, base_image, events)
+        raise missing_base_error(what, definition, engine.build)
+    image, record = build_planned_image(engine, plan, base_image, events)
     _cache_image_record(cache, record.bytes, record.sha256)
     return Image(image, plan.tag, engine.system, plan.python, record.summary)
 
@@ -111,7 +111,7 @@ def state_of(engine: Engine, labels: dict[str, str], cache: Cache) -> str:
     return TODAY if same or (chosen and labels.get(names.MADE_OF) == plan.inputs.made_of) else OLD
 
 
-def ours(engine: Engine) -> list[dict[str, Any]]:
+def list_own_images(engine: Engine) -> list[dict[str, Any]]:
     """Every complete image of ours on the engine, as the engine lists it."""
     with engine_errors("list images"):
         return list(engine.client.api.images(filters={"label": names.HASH}))
@@ -119,7 +119,9 @@ def ours(engine: Engine) -> list[dict[str, Any]]:
 
 def _existing(engine: Engine, plan: Plan, *, by_hand: bool) -> dict[str, Any] | None:
     """The newest image of ``plan``; with other bases only those chosen by hand."""
-    candidates = sorted(ours(engine), key=lambda candidate: -int(candidate.get("Created", 0)))
+    candidates = sorted(
+        list_own_images(engine), key=lambda candidate: -int(candidate.get("Created", 0))
+    )
     same = [
         candidate
         for candidate in candidates
@@ -168,7 +170,7 @@ def _fetched(engine: Engine, what: str, python: str, cache: Cache, events: Event
     if about is None:
         events.step(f"fetching image {what}")
         with events.bars() as bars:
-            about = pulled(engine, what, bars, offline=cache.offline)
+            about = pull_image(engine, what, bars, offline=cache.offline)
     digests = {str(digest).rpartition("@")[2] for digest in about.get("RepoDigests") or ()}
     if what.rpartition("@")[2] not in digests:
         raise ConfigError(
@@ -183,7 +185,7 @@ def _describe_image(engine: Engine, about: dict[str, Any], python: str, cache: C
     system = about.get("Os")
     if system != engine.system:
         raise ConfigError(
-            f"image {about['Id']} is for {line(system, 40)}, but {engine.title} runs "
+            f"image {about['Id']} is for {safe_line(system, 40)}, but {engine.title} runs "
             f"{engine.system.title()} images",
             hint="Name another image, or another engine.",
         )
@@ -205,8 +207,8 @@ def record_of(engine: Engine, about: dict[str, Any], cache: Cache) -> Record:
     sha256, image = str(about["Config"]["Labels"][names.HASH]), str(about["Id"])
     cached = cache.root / "image-records" / sha256 if _HASH.fullmatch(sha256) else None
     data = cached.read_bytes() if cached is not None and cached.is_file() else b""
-    if fresh := names.sha256(data) != sha256:
-        data = read_file(engine, image, names.RECORD)
+    if fresh := names.sha256_of_bytes(data) != sha256:
+        data = read_image_file(engine, image, names.RECORD)
     record = read_record(data, sha256, f"image {image}")
     there = (names.layers_of(about)[:-1], names.start_of(about))
     if there != ([*record.found.layers], record.found.start):
@@ -237,7 +239,7 @@ LICENCE = {
 }
 
 
-def push(engine: Engine, image: Image, to: str, progress: Progress) -> str:
+def push_image(engine: Engine, image: Image, to: str, progress: Progress) -> str:
     """Push ``image`` as ``to``, NAME:TAG; returns the reference for a host's configuration.
 
     Raises :class:`ConfigError` for a name without a tag, :class:`HostError` if the registry
@@ -254,7 +256,7 @@ def push(engine: Engine, image: Image, to: str, progress: Progress) -> str:
         engine.client.api.tag(image.id, match["name"], match["tag"])
         for event in engine.client.api.push(match["name"], match["tag"], stream=True, decode=True):
             raise_event(event)
-            advance(event, progress)
+            report_layer_progress(event, progress)
             pushed = event.get("aux")
             digest = (
                 str(pushed["Digest"]) if isinstance(pushed, dict) and "Digest" in pushed else digest

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints, ValidationError
 
 from pipelines.core.errors import HostError
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Data, Model
 from pipelines.hosts.engine.engine import System
 from pipelines.hosts.engine.manager import LABEL
@@ -84,13 +84,13 @@ class Inputs(Model):
     @property
     def key(self) -> str:
         """The hash of all inputs."""
-        return digest(self.model_dump(mode="json") | {"schema": SCHEMA})
+        return json_sha256(self.model_dump(mode="json") | {"schema": SCHEMA})
 
     @property
     def made_of(self) -> str:
         """The hash of all inputs but the base."""
         rest = self.model_dump(mode="json", exclude={"base"})
-        return digest(rest | {"schema": SCHEMA})
+        return json_sha256(rest | {"schema": SCHEMA})
 
 
 class Tree(Model):
@@ -142,12 +142,12 @@ class Record(Model):
     @property
     def bytes(self) -> bytes:
         """The file's contents: equal records give equal bytes."""
-        return canonical(self.summary) + b"\n"
+        return canonical_json(self.summary) + b"\n"
 
     @property
     def sha256(self) -> str:
         """Hash of the file, as in the label."""
-        return sha256(self.bytes)
+        return sha256_of_bytes(self.bytes)
 
 
 class Content(Model):
@@ -163,7 +163,7 @@ class Content(Model):
             path=self.path,
             files=len(self.files),
             bytes=sum(size for size, _ in self.files.values()),
-            sha256=digest(self.model_dump(mode="json")["files"]),
+            sha256=json_sha256(self.model_dump(mode="json")["files"]),
         )
 
 
@@ -176,10 +176,10 @@ class Survey(Model):
 
 def read_record(data: bytes, label: str, where: str) -> Record:
     """The record with the hash in an image's label; :class:`HostError` for any other."""
-    actual = sha256(data)
+    actual = sha256_of_bytes(data)
     if actual != label:
         raise HostError(
-            f"{where}: its record has sha256 {actual}, its label says {line(label, 80)}",
+            f"{where}: its record has sha256 {actual}, its label says {safe_line(label, 80)}",
             hint="The image was modified: remove it (docker rmi), then: invoke image build",
         )
     record = _validated(Record, data, where)
@@ -191,12 +191,12 @@ def read_record(data: bytes, label: str, where: str) -> Record:
     return record
 
 
-def place(path: str, system: System) -> str:
+def image_file_path(path: str, system: System) -> str:
     """The path of one of our files in an image."""
     return f"C:{path}" if system == "windows" else path
 
 
-def tag_of(listed: Mapping[str, Any]) -> str:
+def listed_image_tag(listed: Mapping[str, Any]) -> str:
     """The name of an image in an engine's list; empty if it has none."""
     tag = str(next(iter(listed.get("RepoTags") or ()), ""))
     return "" if tag.startswith("<none>") else tag
@@ -225,21 +225,21 @@ def _validated(model: type[Data], data: bytes, where: str) -> Data:
         (first, *_) = error.errors(include_url=False)
         at = ".".join(map(str, first["loc"]))
         raise HostError(
-            f"{where}: its description cannot be read: {line(at)}: {line(first['msg'])}",
+            f"{where}: its description cannot be read: {safe_line(at)}: {safe_line(first['msg'])}",
             hint="Rebuild it: invoke image build",
         ) from None
 
 
-def canonical(data: Any) -> bytes:
+def canonical_json(data: Any) -> bytes:
     """JSON with equal bytes for equal data."""
     return json.dumps(data, sort_keys=True, indent=1).encode()
 
 
-def digest(data: Mapping[str, Any]) -> str:
+def json_sha256(data: Mapping[str, Any]) -> str:
     """The sha256 of data."""
-    return sha256(canonical(data))
+    return sha256_of_bytes(canonical_json(data))
 
 
-def sha256(data: bytes) -> str:
+def sha256_of_bytes(data: bytes) -> str:
     """The sha256 of bytes, in hex."""
     return hashlib.sha256(data).hexdigest()

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipelines.core.errors import HostError
 from pipelines.core.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Existing, Host, OpenOptions
-from pipelines.hosts.gpus import is_wanted, own
+from pipelines.hosts.gpus import host_gpu_way, is_wanted
 from pipelines.hosts.local.config import WINDOWS, LocalHost
 from pipelines.remote.inspection.kernel import wine
 from pipelines.session.base import Session
@@ -52,7 +52,7 @@ class ThisMachine(Host):
             publishable=not emulated,
             toolkit=bool(self.existing and self.existing.toolkit),
         )
-        self.gpu_way = own(config.gpu)
+        self.gpu_way = host_gpu_way(config.gpu)
 
     def connect(self) -> Session:
         """Start the Python and open a session with it; :class:`HostError` if it does not run."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model
 
 _NVIDIA = "10de"
@@ -80,7 +80,7 @@ class Machine(Model):
         return tuple(dict.fromkeys(function.slot for function in self.functions if function.is_gpu))
 
 
-def look(root: Path = Path("/")) -> Machine:
+def inspect_linux_machine(root: Path = Path("/")) -> Machine:
     """The machine described by the files below ``root``; unreadable ones count as missing."""
     bus, groups = root / "sys/bus/pci/devices", root / "sys/kernel/iommu_groups"
     names = sorted(path.name for path in bus.glob("*"))
@@ -109,7 +109,7 @@ def look(root: Path = Path("/")) -> Machine:
 def _read_sysfs_text(path: Path, limit: int = _SHOWN) -> str:
     try:
         with path.open("rb") as file:
-            return line(file.read(limit).decode("utf-8", "replace"), limit)
+            return safe_line(file.read(limit).decode("utf-8", "replace"), limit)
     except OSError:
         return ""
 

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.manager import of_a_moment
-from pipelines.hosts.gpus import Gpu, is_wanted, written
+from pipelines.hosts.gpus import Gpu, gpu_option_text, is_wanted
 from pipelines.hosts.passthrough import linux, vfio, windows
-from pipelines.hosts.passthrough.linux import Machine, look
+from pipelines.hosts.passthrough.linux import Machine, inspect_linux_machine
 from pipelines.remote.inspection import tools
 
 _SCRIPT = Path(__file__).with_name("remote_machine.sh")
@@ -56,22 +56,24 @@ def look_at(engine: Engine, image: str) -> Machine:
     finally:
         with contextlib.suppress(Exception):
             container.remove(force=True, v=True)
-    return read(output.decode("utf-8", "replace"))
+    return parse_machine_listing(output.decode("utf-8", "replace"))
 
 
-def read(output: str) -> Machine:
+def parse_machine_listing(output: str) -> Machine:
     """Parse the script's output; :class:`HostError` if it is incomplete."""
     rows = output[:_MOST].splitlines()
     if not rows or rows[-1] != "END":
-        raise HostError(f"the description of its machine was cut off: {safe(output[-200:], 200)}")
+        raise HostError(
+            f"the description of its machine was cut off: {safe_text(output[-200:], 200)}"
+        )
     with tempfile.TemporaryDirectory(prefix="machine-") as folder:
         root = Path(folder)
         for row in rows[:-1]:
             match = _ROW.fullmatch(row)
             if match is None or ".." in PurePosixPath(match[2]).parts:
-                raise HostError(f"unexpected description of its machine: {safe(row, 200)}")
+                raise HostError(f"unexpected description of its machine: {safe_text(row, 200)}")
             _recreate_machine_entry(root / match[2], match[1], match[3] or "")
-        return look(root)
+        return inspect_linux_machine(root)
 
 
 def _recreate_machine_entry(path: Path, kind: str, value: str) -> None:
@@ -106,10 +108,10 @@ class Requirements:
     """Name of its image."""
 
 
-def survey(
+def survey_prerequisites(
     reach: Callable[[float], Engine],
     requirements: Requirements,
-    look: Callable[[], linux.Machine] = linux.look,
+    look: Callable[[], linux.Machine] = linux.inspect_linux_machine,
 ) -> Mapping[str, object]:
     """The facts that :mod:`pipelines.doctor.passthrough` judges, in parts.
 
@@ -118,7 +120,7 @@ def survey(
     """
     values = {
         "system": requirements.system,
-        "gpu": written(requirements.gpu),
+        "gpu": gpu_option_text(requirements.gpu),
         "kvm": requirements.kvm,
         "isolation": requirements.isolation,
         "image": requirements.image,
@@ -140,7 +142,7 @@ def survey(
             return facts
         if engine is None:
             raise HostError("the engine does not report its address")
-        machine = machine_of(engine, requirements.image, look)
+        machine = inspect_engine_machine(engine, requirements.image, look)
     except PipelineError as error:
         problems["machine"] = f"not checked: {error.message}"
         return facts
@@ -149,14 +151,14 @@ def survey(
             engine.close()
     facts["machine"] = machine.model_dump(mode="json")
     try:
-        facts["chosen"] = list(vfio.choose(machine, requirements.gpu))
+        facts["chosen"] = list(vfio.select_gpu_slots(machine, requirements.gpu))
     except ConfigError as error:
         problems["chosen"], hints["chosen"] = error.message, error.hint
     return facts
 
 
-def machine_of(
-    engine: Engine, image: str, look: Callable[[], linux.Machine] = linux.look
+def inspect_engine_machine(
+    engine: Engine, image: str, look: Callable[[], linux.Machine] = linux.inspect_linux_machine
 ) -> linux.Machine:
     """The machine of a Linux engine: local files if it is this one, else read by a container.
 
@@ -214,7 +216,7 @@ def _of_engine(
     }
     if engine.system != "windows" or requirements.system != "windows":
         return facts
-    facts["windows"] = windows.name(engine.build)
+    facts["windows"] = windows.windows_display_name(engine.build)
     if not requirements.image:
         problems["image"] = "not checked: the project's image is built for the engine's own Windows"
     else:
@@ -225,8 +227,8 @@ def _of_engine(
         else:
             version = "" if image is None else str(image.get("OsVersion") or "")
             facts["image"] = None if image is None else {"version": version}
-            facts["runs"] = windows.runs(engine.build, version)
-            facts["unpatched"] = windows.unpatched(engine.patch, version)
+            facts["runs"] = windows.is_image_compatible(engine.build, version)
+            facts["unpatched"] = windows.image_has_newer_patch(engine.patch, version)
     if is_wanted(requirements.gpu):
         if engine.remote or sys.platform != "win32":
             problems["gpus"] = "not checked: nvidia-smi on the engine's machine shows them"

@@ -8,7 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipelines.core.errors import ConfigError
-from pipelines.hosts.gpus import Gpu, addresses, indexes, is_wanted, written
+from pipelines.hosts.gpus import (
+    Gpu,
+    gpu_option_text,
+    is_wanted,
+    requested_gpu_addresses,
+    requested_gpu_indexes,
+)
 from pipelines.hosts.passthrough.linux import Machine
 
 #: Limit of the firmware of QEMU's guests, in bytes.
@@ -27,7 +33,7 @@ class Passthrough:
     """The ``ulimit``: all guest memory is locked for the card to reach it; -1: no limit."""
 
 
-def choose(machine: Machine, gpu: Gpu) -> tuple[str, ...]:
+def select_gpu_slots(machine: Machine, gpu: Gpu) -> tuple[str, ...]:
     """The slots of the cards that ``gpu`` requests; numbers count GPUs on the bus, from 0.
 
     Raises :class:`ConfigError` for a GPU that does not exist, and for ``true`` if there are
@@ -40,18 +46,18 @@ def choose(machine: Machine, gpu: Gpu) -> tuple[str, ...]:
     hint = f"NVIDIA GPUs of that machine: {have}."
     if gpu is True and len(slots) > 1:
         raise ConfigError(f"gpu: true, but that machine has {len(slots)} GPUs", hint=hint)
-    if by_address := addresses(gpu):
+    if by_address := requested_gpu_addresses(gpu):
         slots_ = tuple(dict.fromkeys(address.rpartition(".")[0] for address in by_address))
-    elif numbers := indexes(gpu):
+    elif numbers := requested_gpu_indexes(gpu):
         slots_ = tuple(slots[n] if n < len(slots) else "" for n in numbers)
     else:
         slots_ = slots
     if not slots_ or not set(slots_) <= set(slots):
-        raise ConfigError(f"{written(gpu)}: that machine has no such GPU", hint=hint)
+        raise ConfigError(f"{gpu_option_text(gpu)}: that machine has no such GPU", hint=hint)
     return slots_
 
 
-def passed(machine: Machine, slots: tuple[str, ...]) -> Passthrough:
+def plan_passthrough(machine: Machine, slots: tuple[str, ...]) -> Passthrough:
     """What passing these cards takes; :class:`ConfigError` for one without a group."""
     functions = [function for slot in slots for function in machine.card(slot)]
     if not functions:

@@ -16,12 +16,12 @@ _WARNINGS = 50
 WINDOWS, UNIX, SYSTEM = "x86_64-windows", "x86_64-unix", "system32"
 
 
-def is_installed(prefix: Path) -> bool:
+def is_bridge_installed(prefix: Path) -> bool:
     """Whether the Windows in ``prefix`` has a bridge."""
     return (prefix / "bridge" / INSTALLED).is_file()
 
 
-def environment(prefix: Path) -> dict[str, str]:
+def bridge_environment(prefix: Path) -> dict[str, str]:
     """Variables for every process of the Windows in ``prefix``; none without a bridge."""
     home = prefix / "bridge"
     try:
@@ -38,13 +38,13 @@ def environment(prefix: Path) -> dict[str, str]:
     return variables | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})
 
 
-def warnings(prefix: Path) -> tuple[str, ...]:
+def bridge_warnings(prefix: Path) -> tuple[str, ...]:
     """The distinct warnings of programs since the sandbox started, safe to display."""
     try:
         with (prefix / "bridge" / LOG).open("rb") as file:
             text = file.read(_LOG_SIZE).decode("ascii", "replace")
     except OSError:
         return ()
-    lines = dict.fromkeys(hosttext.safe(line, 400) for line in text.splitlines() if line)
+    lines = dict.fromkeys(hosttext.safe_text(line, 400) for line in text.splitlines() if line)
     shown, more = list(lines)[:_WARNINGS], len(lines) - _WARNINGS
     return (*shown, f"... and {more} more") if more > 0 else tuple(shown)

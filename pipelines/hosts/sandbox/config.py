@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.core.paths import home
+from pipelines.core.paths import project_dir
 from pipelines.core.toolsets import MSVC
 from pipelines.hosts.base import (
     HERE,
@@ -81,13 +81,13 @@ class SandboxHost(HostConfig):
         if not self.gpu:
             return supply
         from pipelines.hosts.sandbox.bridge import driver
-        from pipelines.hosts.sandbox.bridge.problems import problems
+        from pipelines.hosts.sandbox.bridge.problems import find_driver_problems
 
-        gpu_driver = driver.look()
+        gpu_driver = driver.inspect_gpu_driver()
         numbers = bridged_numbers(self.gpu)
         return replace(
             supply,
-            missing=(*supply.missing, *problems(gpu_driver, numbers)),
+            missing=(*supply.missing, *find_driver_problems(gpu_driver, numbers)),
             driver=gpu_driver.cuda,
         )
 
@@ -107,9 +107,9 @@ class SandboxHost(HostConfig):
         if (slot := self.slot) is not None:
             yield from slot.notes()
         if self.gpu:
-            from pipelines.hosts.sandbox.bridge.attachment import notes
+            from pipelines.hosts.sandbox.bridge.attachment import bridge_plan_notes
 
-            yield from notes(self.base(name), bridged_numbers(self.gpu))
+            yield from bridge_plan_notes(self.base(name), bridged_numbers(self.gpu))
 
     @property
     def place(self) -> str:
@@ -118,10 +118,10 @@ class SandboxHost(HostConfig):
 
     def owned_items(self, hosts: Mapping[str, HostConfig]) -> Iterable[OwnedItem]:
         """The sandboxes of this checkout."""
-        from pipelines.hosts.sandbox.inventory import sandboxes
+        from pipelines.hosts.sandbox.inventory import list_sandboxes
 
         bases = {n: h.base(n) for n, h in hosts.items() if isinstance(h, SandboxHost)}
-        return sandboxes(bases)
+        return list_sandboxes(bases)
 
     def base(self, name: str) -> Path:
         """Its directory; there is one for each Python, with a name ending in ``-py3.11``.
@@ -129,7 +129,7 @@ class SandboxHost(HostConfig):
         With MSVC it ends in ``-py3.11-msvc``, with a bridge in ``-gpu``: all can exist at the same
         time.
         """
-        return home() / (self.home or Path(".sandbox", name))
+        return project_dir() / (self.home or Path(".sandbox", name))
 
     def cache_entries(self, cache: Cache) -> Iterable[CacheEntry]:
         """Wine, images and libc++; the current ones are useful. Also bridges to a driver."""
@@ -141,9 +141,12 @@ class SandboxHost(HostConfig):
 
         pythons = supply_of_sandbox(cache.lock).python or ()
         made = {
-            "wine": ("Wine", {debian.key(cache)}),
+            "wine": ("Wine", {debian.wine_cache_key(cache)}),
             "images": ("sandbox images", {f"{image_key(cache, one)}-py{one}" for one in pythons}),
-            "libcxx": ("libc++", {f"{libcxx.key(cache, one)}-py{one}" for one in pythons}),
+            "libcxx": (
+                "libc++",
+                {f"{libcxx.libcxx_cache_key(cache, one)}-py{one}" for one in pythons},
+            ),
         }
         for folder, (what, current) in made.items():
             here = cache.root / folder

@@ -32,9 +32,9 @@ from pipelines.hosts.sandbox.state import (
     IN_USE,
     DamagedSandboxError,
     State,
-    alone,
-    publish,
-    withdraw,
+    hold_service_lock,
+    publish_state,
+    withdraw_state,
 )
 from pipelines.hosts.sandbox.wine import Prefix, Wine
 from pipelines.hosts.sandbox.wsman.commands import TAG
@@ -63,7 +63,7 @@ class WineLauncher:
         # Without the server's own tag: winrshost.exe uses a job object instead, which a process can
         # break away from, as on Windows.
         variables = {key: value for key, value in env.items() if key != TAG}
-        variables |= powershell.environment(self.prefix)
+        variables |= powershell.powershell_environment(self.prefix)
         variables["WSMAN_COMMAND_LINE"] = command_line
         if skip_cmd_shell:
             variables["WSMAN_SKIP_CMD"] = "1"
@@ -102,7 +102,7 @@ class Windows:
             self.prefix.boot()
         except HostError as error:
             if self._crashed:
-                raise health.damaged(self.prefix, error.message) from error
+                raise health.damaged_prefix_error(self.prefix, error.message) from error
             raise
         if self._crashed:
             health.check_answers(self.prefix, python)
@@ -136,7 +136,7 @@ class Ports:
     https: int
 
 
-def serve(
+def serve_sandbox(
     home: Path, ports: Ports, ended: threading.Event, account: tuple[str, str], wine: Wine | None
 ) -> None:
     """Run until ``ended`` is set; leaves no process and no secret behind.
@@ -147,7 +147,7 @@ def serve(
     """
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
-    with alone(run):
+    with hold_service_lock(run):
         _run_winrm_service(run, Windows(home, ended, wine), ports, account)
 
 
@@ -178,9 +178,9 @@ def _run_winrm_service(run: Path, windows: Windows, ports: Ports, account: tuple
                     "http": server.http_url,
                     "certificate_sha256": fingerprint,
                 }
-                publish(run, state)
+                publish_state(run, state)
                 windows.ended.wait()
-                withdraw(run)  # first, so that clients that lose a connection see why
+                withdraw_state(run)  # first, so that clients that lose a connection see why
                 windows.require()
     finally:
         for name in ("state.json", "credentials", "key.pem", "cert.pem"):
@@ -216,7 +216,7 @@ def main() -> int:
         if arguments.account:
             user, _, password = arguments.account.read_text().strip().partition(":")
             account = user, password
-        serve(arguments.home, ports, ended, account, arguments.wine)
+        serve_sandbox(arguments.home, ports, ended, account, arguments.wine)
     except PipelineError as error:
         intact = not isinstance(error, DamagedSandboxError)
         report = {"error": error.message, "hint": error.hint, "whole": intact}

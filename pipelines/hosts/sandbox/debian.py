@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING
 
 from pipelines.core.errors import SetupError
 from pipelines.core.files import disk_errors
-from pipelines.hosts.sandbox.making import alone, scratch_for
+from pipelines.hosts.sandbox.making import exclusive_lock, scratch_for
 
 if TYPE_CHECKING:
     from pipelines.toolchain.lock import Cache
@@ -56,29 +56,29 @@ _AR = b"!<arch>\n"
 _HEADER = 60
 
 
-def version(cache: Cache) -> str:
+def pinned_wine_version(cache: Cache) -> str:
     """What the pinned Wine says of itself, which need not be there for that."""
     return f"wine-{cache.lock.tool(_WINE).version}"
 
 
-def key(cache: Cache) -> str:
-    """The name of the directory of :func:`unpacked`: the hash of its packages and this module."""
+def wine_cache_key(cache: Cache) -> str:
+    """The directory of :func:`ensure_unpacked_wine`: the hash of its packages and this module."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for tool in TOOLS:
         digest.update(cache.lock.tool(tool).sha256.encode())
     return digest.hexdigest()[:16]
 
 
-def unpacked(cache: Cache) -> Path:
+def ensure_unpacked_wine(cache: Cache) -> Path:
     """The directory that has its ``usr``; made, once, of packages that are fetched and verified.
 
     Raises :class:`SetupError` for a package that is not as expected, :class:`StorageError` on a
     full disk, and what :meth:`Cache.fetch` does.
     """
-    target = cache.root / "wine" / key(cache)
+    target = cache.root / "wine" / wine_cache_key(cache)
     if _has_valid_seal(target):
         return target
-    with disk_errors(target.parent), alone(target):
+    with disk_errors(target.parent), exclusive_lock(target):
         if not _has_valid_seal(target):
             cache.fetch_all(TOOLS)
             with scratch_for(target) as scratch:

@@ -22,15 +22,15 @@ def check_files(prefix: Prefix) -> str:
     """The Python of its seal, such as 3.11; :class:`DamagedSandboxError` names the damaged file."""
     python = _read_prefix_seal(prefix).get("python")
     if not python:
-        raise damaged(prefix, f"its {SEAL} names no Python")
+        raise damaged_prefix_error(prefix, f"its {SEAL} names no Python")
     for name in _REGISTRY:
         try:
             with (prefix.path / name).open("rb") as file:
                 begins = file.read(len(_BEGINS))
         except OSError as error:
-            raise damaged(prefix, f"{name}: {error.strerror}") from None
+            raise damaged_prefix_error(prefix, f"{name}: {error.strerror}") from None
         if begins != _BEGINS:
-            raise damaged(prefix, f"{name} is not a registry file")
+            raise damaged_prefix_error(prefix, f"{name} is not a registry file")
     return str(python)
 
 
@@ -62,7 +62,7 @@ def _read_prefix_seal(prefix: Prefix) -> dict[str, object]:
     except (OSError, ValueError):
         data = None
     if not isinstance(data, dict):
-        raise damaged(prefix, f"it has no {SEAL}")
+        raise damaged_prefix_error(prefix, f"it has no {SEAL}")
     return data
 
 
@@ -72,9 +72,9 @@ def check_answers(prefix: Prefix, python: str) -> None:
     try:
         prefix.run([program, "-c", "import ctypes, sqlite3, ssl, zipfile"], timeout=30)
     except HostError as error:
-        raise damaged(prefix, error.message) from None
+        raise damaged_prefix_error(prefix, error.message) from None
 
 
-def damaged(prefix: Prefix, why: str) -> DamagedSandboxError:
+def damaged_prefix_error(prefix: Prefix, why: str) -> DamagedSandboxError:
     """The error for a damaged prefix."""
     return DamagedSandboxError(f"the sandbox in {prefix.path} is damaged: {why}", hint=_HINT)

@@ -24,24 +24,24 @@ from typing import TYPE_CHECKING
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.evidence import Bridge, Evidence
 from pipelines.core.extras import require_extra
-from pipelines.core.logs import timed
+from pipelines.core.logs import log_duration
 from pipelines.core.toolsets import WITH_LIBRARY
 from pipelines.hosts.base import IN_SANDBOX, CacheEntry, Capabilities, Host, Lifecycle, OpenOptions
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import debian, health, image
 from pipelines.hosts.sandbox.config import SandboxHost
-from pipelines.hosts.sandbox.making import alone
+from pipelines.hosts.sandbox.making import exclusive_lock
 from pipelines.hosts.sandbox.state import (
     IN_USE,
     DamagedSandboxError,
     State,
-    alive,
     await_service,
+    is_service_alive,
     make_run,
-    published,
+    read_live_state,
     start_service,
 )
-from pipelines.hosts.sandbox.wine import SEAL, Prefix, require_machine, version
+from pipelines.hosts.sandbox.wine import SEAL, Prefix, require_machine, wine_version
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.transports.endpoint import Endpoint, Secret
 
@@ -71,7 +71,7 @@ class Sandbox(Host):
         self.config = config
         self.python = python
         self.executable = rf"C:\Python{python.replace('.', '')}\python.exe"
-        self.tools = image.tools(python)
+        self.tools = image.image_tool_names(python)
         self.cache = cache
         self.events = options.events
         self.remember = options.register_secret
@@ -116,7 +116,7 @@ class Sandbox(Host):
 
     def state(self) -> State | None:
         """What the running service published; ``None`` if none is running."""
-        return published(self.run)
+        return read_live_state(self.run)
 
     def status(self) -> str:
         """The state, one of the following.
@@ -129,7 +129,7 @@ class Sandbox(Host):
             return "running"
         if not self.prefix.exists():
             return "absent"
-        if alive(self.run):
+        if is_service_alive(self.run):
             return "changing"
         if not (self.prefix / SEAL).is_file():
             return "broken"
@@ -175,7 +175,7 @@ class Sandbox(Host):
             self.slot.require()
         make_run(self.run)
         if self.status() != "absent":
-            debian.unpacked(self.cache)  # whose own cache would not be offline
+            debian.ensure_unpacked_wine(self.cache)  # whose own cache would not be offline
             return
         if self.cache.missing(self.tools):
             self.events.step("fetching")
@@ -193,7 +193,7 @@ class Sandbox(Host):
         :class:`DamagedSandboxError` if its files are the cause, which are left as they are.
         """
         self._require_possible()
-        with alone(self.home):
+        with exclusive_lock(self.home):
             return self._started(tied=ephemeral)
 
     def _started(self, *, tied: bool) -> State:
@@ -212,7 +212,7 @@ class Sandbox(Host):
         """
         self._require_possible()
         self._looks = False
-        with alone(self.home):
+        with exclusive_lock(self.home):
             try:
                 self._started(tied=True)
             except DamagedSandboxError as error:
@@ -242,15 +242,15 @@ class Sandbox(Host):
         if self._wants_libcxx:
             from pipelines.hosts.sandbox import libcxx
 
-            made = libcxx.built(self.cache, self.python, self.events.step)
-            libcxx.install(made, Prefix(self.prefix))
+            made = libcxx.ensure_libcxx(self.cache, self.python, self.events.step)
+            libcxx.install_libcxx(made, Prefix(self.prefix))
 
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
         from pipelines.hosts.sandbox import powershell  # not for a dry run
 
-        if (folder := powershell.found(self.cache)) is not None:
-            powershell.install(Prefix(self.prefix), folder)
+        if (folder := powershell.find_powershell(self.cache)) is not None:
+            powershell.install_powershell(Prefix(self.prefix), folder)
         if self._bridge is not None:
             if self.slot is not None:
                 self.slot.remove(self.prefix)
@@ -268,7 +268,7 @@ class Sandbox(Host):
             for name in ("transports.winrs_http", "channel"):  # 0.3 s, while the start takes longer
                 importlib.import_module(f"pipelines.session.{name}")
             importlib.import_module("pipelines.session.bootstrap").packed_sources()
-            with timed(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
+            with log_duration(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
                 state = await_service(self.name, self.run, process, log)
         except BaseException:
             process.terminate()
@@ -282,7 +282,7 @@ class Sandbox(Host):
 
     def stop(self) -> bool:
         """Stop the service and every Windows process; whether one was running."""
-        with alone(self.home):
+        with exclusive_lock(self.home):
             return self._stop()
 
     def _stop(self) -> bool:
@@ -296,13 +296,13 @@ class Sandbox(Host):
         with contextlib.suppress(ProcessLookupError):
             os.kill(state["pid"], signal.SIGTERM)
         deadline = time.monotonic() + _STOP_TIMEOUT
-        while alive(self.run) and time.monotonic() < deadline:
+        while is_service_alive(self.run) and time.monotonic() < deadline:
             time.sleep(0.02)
         return True
 
     def teardown(self) -> bool:
         """Stop it and remove its files; images and downloads stay in the cache."""
-        with alone(self.home):
+        with exclusive_lock(self.home):
             self._stop()
             if existed := self.home.exists():
                 Prefix(self.prefix).halt() if self.prefix.is_dir() else None
@@ -342,11 +342,11 @@ class Sandbox(Host):
             return image.image_key(self.cache, self.python)
         from pipelines.hosts.sandbox import libcxx
 
-        return libcxx.key(self.cache, self.python)
+        return libcxx.libcxx_cache_key(self.cache, self.python)
 
     def emulator(self) -> str:
         """The installed version of Wine; :class:`SetupError` if it is missing."""
-        return version(self.cache)
+        return wine_version(self.cache)
 
     def connect(self) -> Session:
         """Start the sandbox if necessary and open a session."""
@@ -394,7 +394,7 @@ class Sandbox(Host):
                 "usually out of memory: try --jobs 1.",
             )
         self.close()
-        with alone(self.home):
+        with exclusive_lock(self.home):
             if running := self.state():  # started by another command
                 return running
             if self.status() == "absent":

@@ -22,7 +22,7 @@ from pathlib import Path
 from pipelines.core.errors import SetupError, StorageError
 from pipelines.core.files import DISK_ERRNOS
 from pipelines.hosts.sandbox import debian, toolset
-from pipelines.hosts.sandbox.making import alone, scratch_for
+from pipelines.hosts.sandbox.making import exclusive_lock, scratch_for
 from pipelines.hosts.sandbox.toolset import align_sections
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.toolchain.lock import Cache
@@ -37,7 +37,7 @@ def headers_of(python: str) -> str:
     return f"cpython-headers-{python}"
 
 
-def tools(python: str) -> tuple[str, ...]:
+def image_tool_names(python: str) -> tuple[str, ...]:
     """The entries of the lock that an image with ``python`` ("3.11") is made of."""
     return (*debian.TOOLS, f"cpython-{python}", headers_of(python), "zig")
 
@@ -45,7 +45,7 @@ def tools(python: str) -> tuple[str, ...]:
 def image_key(cache: Cache, python: str) -> str:
     """The hash of an image's inputs."""
     digest = hashlib.sha256()
-    for tool in tools(python):
+    for tool in image_tool_names(python):
         digest.update(cache.lock.tool(tool).sha256.encode())
     here = Path(__file__).parent
     for source in (*(here / f"{name}.py" for name in _MAKERS), *sorted(toolset.SDK.rglob("*"))):
@@ -64,7 +64,7 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
     target = cache.root / "images" / f"{key}-py{python}"
     if (target / SEAL).is_file():
         return target
-    with alone(target):  # a second process waits, and takes what the first has made
+    with exclusive_lock(target):  # a second process waits, and takes what the first has made
         if not (target / SEAL).is_file():
             with scratch_for(target) as scratch:
                 _build_sealed_prefix(cache, python, key, scratch, step)

@@ -11,18 +11,18 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.core.files import tree_size
-from pipelines.core.paths import config_file, home
+from pipelines.core.paths import config_file, project_dir
 from pipelines.hosts.base import OwnedItem
-from pipelines.hosts.sandbox.state import alive
+from pipelines.hosts.sandbox.state import is_service_alive
 from pipelines.hosts.sandbox.wine import Prefix
 
 _USERS = "used-by"
 _NAME = re.compile(r"(.+)-py\d+\.\d+(?:-msvc)?(?:-gpu)?")
 
 
-def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
+def list_sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
     """Each sandbox directory; ``bases``: the hosts of kind sandbox, and their base paths."""
-    own = home() / ".sandbox"
+    own = project_dir() / ".sandbox"
     folders = {base.parent for base in bases.values()} | {own}
     hosts = {base: name for name, base in bases.items()}
     for folder in sorted(folders):
@@ -33,7 +33,7 @@ def sandboxes(bases: Mapping[str, Path]) -> Iterator[OwnedItem]:
             host = hosts.get(folder / match[1], "")
             if not host and folder != own:  # a directory set by 'home': others may use it too
                 continue
-            running = alive(path / "run")
+            running = is_service_alive(path / "run")
             used = host or running or used_elsewhere(path)
             yield OwnedItem(
                 what="sandbox",

@@ -17,7 +17,12 @@ from pathlib import Path
 from pipelines.core.errors import HostError, SetupError
 from pipelines.core.files import disk_errors
 from pipelines.hosts.sandbox import image, toolset
-from pipelines.hosts.sandbox.making import alone, scratch_for, seal, sealed
+from pipelines.hosts.sandbox.making import (
+    exclusive_lock,
+    read_verified_seal,
+    scratch_for,
+    seal_directory,
+)
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
 
@@ -50,45 +55,45 @@ _FLAGS = (
 _SECONDS = 900
 
 
-def built(cache: Cache, python: str, step: Step) -> Path:
+def ensure_libcxx(cache: Cache, python: str, step: Step) -> Path:
     """The directory of the library, verified; made unless it is there.
 
     ``python`` names the image that lends its compiler. ``step`` is told when something is made.
     Raises :class:`HostError` for a compiler that fails, :class:`SetupError` for a wheel without the
     sources, and what :func:`image.make_image` does.
     """
-    target = cache.root / "libcxx" / f"{key(cache, python)}-py{python}"
-    with disk_errors(target.parent), alone(target):
-        if sealed(target) is None:
+    target = cache.root / "libcxx" / f"{libcxx_cache_key(cache, python)}-py{python}"
+    with disk_errors(target.parent), exclusive_lock(target):
+        if read_verified_seal(target) is None:
             step("compiling libc++, once")
             with scratch_for(target) as scratch:
                 _build_libcxx(cache, python, step, scratch).rename(target)
     return target
 
 
-def key(cache: Cache, python: str) -> str:
-    """The name of the directory of :func:`built`: the hash of the image's inputs and of ours."""
+def libcxx_cache_key(cache: Cache, python: str) -> str:
+    """The directory of :func:`ensure_libcxx`: the hash of the image's inputs and of ours."""
     digest = hashlib.sha256(image.image_key(cache, python).encode())
     digest.update(Path(__file__).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def install(made: Path, prefix: Prefix) -> None:
-    """Put what :func:`built` gave into a Windows, unless it is there as it should be.
+def install_libcxx(made: Path, prefix: Prefix) -> None:
+    """Put what :func:`ensure_libcxx` gave into a Windows, unless it is there as it should be.
 
     Raises :class:`HostError` when ``made`` is not whole, :class:`StorageError` on a full disk.
     """
-    wanted = sealed(made)
+    wanted = read_verified_seal(made)
     if wanted is None:
         raise HostError(f"libc++ in {made} is damaged", hint="Type the same command again.")
     place = prefix.drive / toolset.LIBCXX
-    if sealed(place) == wanted:
+    if read_verified_seal(place) == wanted:
         return
     scratch = place.with_name(f".{place.name}.new")
     with disk_errors(place.parent):
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.copytree(made, scratch)
-        if sealed(scratch) != wanted:
+        if read_verified_seal(scratch) != wanted:
             raise HostError(f"libc++ in {made} changed while it was copied")
         shutil.rmtree(place, ignore_errors=True)
         scratch.rename(place)
@@ -108,7 +113,7 @@ def _build_libcxx(cache: Cache, python: str, step: Step, scratch: Path) -> Path:
         _compile_libcxx(prefix, sources, f"C:/{toolset.LIBCXX}/{toolset.LIBCXX_LIBRARY}")
     finally:
         prefix.halt()
-    seal(home)
+    seal_directory(home)
     return home
 
 

@@ -23,16 +23,16 @@ FILES = "files.json"
 
 
 @contextmanager
-def alone(target: Path) -> Iterator[None]:
+def exclusive_lock(target: Path) -> Iterator[None]:
     """Hold the lock for ``target``, which need not exist: one process at a time."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / f".{target.name}.lock").open("w") as file:
-        while not lock(file):
+        while not try_lock_file(file):
             time.sleep(0.02)
         yield
 
 
-def lock(file: IO[str]) -> bool:
+def try_lock_file(file: IO[str]) -> bool:
     """Lock a file, open for writing, until it is closed; returns whether it was free.
 
     NFS turns these into byte-range locks, which need a writable file (flock(2)). Raises
@@ -51,7 +51,7 @@ def lock(file: IO[str]) -> bool:
 def scratch_for(target: Path) -> Iterator[Path]:
     """A directory next to ``target``, to be renamed to it or a part of it; ``target`` is removed.
 
-    So are leftovers of killed processes. Only for holders of the lock of :func:`alone`.
+    So are leftovers of killed processes. Only for holders of the lock of :func:`exclusive_lock`.
     """
     shutil.rmtree(target, ignore_errors=True)
     for left in target.parent.glob(f".{target.name}.*/"):
@@ -64,12 +64,12 @@ def scratch_for(target: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def seal(folder: Path) -> None:
+def seal_directory(folder: Path) -> None:
     """List the files of ``folder`` in it."""
     (folder / FILES).write_text(json.dumps(_hash_directory(folder), indent=1), "utf-8")
 
 
-def sealed(folder: Path) -> Mapping[str, str] | None:
+def read_verified_seal(folder: Path) -> Mapping[str, str] | None:
     """The sha256 of each file in ``folder``; ``None`` unless it was sealed with just these."""
     try:
         listed: dict[str, str] = json.loads((folder / FILES).read_text("utf-8"))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.core.errors import ConfigError, PipelineError
-from pipelines.hosts.sandbox.making import alone, scratch_for
+from pipelines.hosts.sandbox.making import exclusive_lock, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _LIBRARY = "pwsh.dll"
 _TOOL = "powershell"
 
 
-def found(cache: Cache) -> Path | None:
+def find_powershell(cache: Cache) -> Path | None:
     """A folder with PowerShell: the variable's, else the cache's, if any.
 
     Raises :class:`ConfigError` if the variable names anything else.
@@ -46,7 +46,7 @@ def found(cache: Cache) -> Path | None:
 
 def _unpack_powershell(cache: Cache) -> Path:
     place = cache.path(_TOOL).with_name("unpacked")
-    with alone(place):
+    with exclusive_lock(place):
         if not place.is_dir():
             with scratch_for(place) as scratch, zipfile.ZipFile(cache.fetch(_TOOL)) as opened:
                 opened.extractall(scratch)
@@ -54,7 +54,7 @@ def _unpack_powershell(cache: Cache) -> Path:
     return place
 
 
-def install(prefix: Prefix, folder: Path) -> None:
+def install_powershell(prefix: Prefix, folder: Path) -> None:
     """Install PowerShell into ``prefix``, under its own name and the one of Windows PowerShell.
 
     Raises :class:`OSError` when that fails.
@@ -74,7 +74,7 @@ def _hardlink_or_copy(source: str | Path, target: str | Path) -> None:
         shutil.copy2(source, target)
 
 
-def environment(prefix: Prefix) -> dict[str, str]:
+def powershell_environment(prefix: Prefix) -> dict[str, str]:
     """Additional variables for the processes of a prefix with PowerShell; otherwise empty."""
     if not (prefix.drive / PLACE / _LIBRARY).exists():
         return {}

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import IO, TypedDict, cast
 
 from pipelines.core.errors import HostError, SetupError
-from pipelines.core.files import whole
+from pipelines.core.files import atomic_output
 from pipelines.core.paths import PACKAGE
-from pipelines.hosts.sandbox.making import lock
+from pipelines.hosts.sandbox.making import try_lock_file
 from pipelines.session.base import DeadHostError
 
 #: Exists while Windows runs, and afterwards if it did not shut down properly.
@@ -58,19 +58,19 @@ def make_run(run: Path) -> None:
         )
 
 
-def publish(run: Path, state: State) -> None:
+def publish_state(run: Path, state: State) -> None:
     """Write ``state.json`` in one step, readable by its owner only."""
-    with whole(run / "state.json") as part:
+    with atomic_output(run / "state.json") as part:
         part.touch(0o600)
         part.write_text(json.dumps(state, indent=1))
 
 
-def withdraw(run: Path) -> None:
+def withdraw_state(run: Path) -> None:
     """Stop publishing: the service is about to end."""
     (run / "state.json").unlink(missing_ok=True)
 
 
-def published(run: Path) -> State | None:
+def read_live_state(run: Path) -> State | None:
     """The published state of the running service, or ``None``."""
     try:
         state = cast(State, json.loads((run / "state.json").read_text()))
@@ -82,21 +82,21 @@ def published(run: Path) -> State | None:
     return state if own and b"sandbox.daemon" in command else None
 
 
-def alive(run: Path) -> bool:
+def is_service_alive(run: Path) -> bool:
     """Whether a service exists: starting, running, or still ending."""
     try:
         with (run / "alive").open("r+") as file:
-            return not lock(file)
+            return not try_lock_file(file)
     except FileNotFoundError:
         return False
 
 
 @contextmanager
-def alone(run: Path) -> Iterator[None]:
+def hold_service_lock(run: Path) -> Iterator[None]:
     """Be the only service of ``run`` while the context is active, or raise :class:`HostError`."""
     deadline = time.monotonic() + _TURN
     with (run / "alive").open("a") as file:
-        while not lock(file):
+        while not try_lock_file(file):
             if time.monotonic() > deadline:
                 raise HostError(
                     "another service of this sandbox cannot be stopped",
@@ -133,7 +133,7 @@ def await_service(name: str, run: Path, process: subprocess.Popen[bytes], log: I
     """
     deadline = time.monotonic() + _START_TIMEOUT
     while time.monotonic() < deadline:
-        if state := published(run):
+        if state := read_live_state(run):
             return state
         if process.poll() is not None:
             break

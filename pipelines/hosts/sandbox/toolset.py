@@ -24,13 +24,13 @@ def export_definitions(path: Path, wanted: Callable[[str], bool]) -> str:
     must not make a jump stub for them.
     """
     lines = [f"LIBRARY {path.name}", "EXPORTS"]
-    for name, code in exports(path).items():
+    for name, code in read_dll_exports(path).items():
         if name not in _NOT_IMPORTED and wanted(name):
             lines.append(f"  {name}{'' if code else ' DATA'}")
     return "\n".join(lines) + "\n"
 
 
-def exports(path: Path) -> dict[str, bool]:
+def read_dll_exports(path: Path) -> dict[str, bool]:
     """Each name that a DLL exports -> whether it is code."""
     import pefile  # only an image that is made needs it
 
@@ -133,7 +133,7 @@ _OWN = {"msvcrt": _VC_LIB, "oldnames": _VC_LIB, "vcruntime": _VC_LIB, "uuid": _U
 _AS_MSVCRT = ("libcmt", "msvcrtd")
 
 
-def library(name: str) -> str:
+def import_library_path(name: str) -> str:
     """The path there of one of the stand-in's libraries, such as ``kernel32``."""
     folder = _LIBRARIES[name][1] if name in _LIBRARIES else _OWN[name]
     return f"C:/{folder}/{name}.lib"
@@ -234,7 +234,7 @@ def _libraries(
     prefix: Prefix, python: str, python_dir: Path
 ) -> dict[Path, tuple[str, Callable[[str], bool]]]:
     """DLL here -> path there of its import library, and whether a name belongs into it."""
-    runtime = exports(python_dir / "vcruntime140.dll")
+    runtime = read_dll_exports(python_dir / "vcruntime140.dll")
     some: dict[str, Callable[[str], bool]] = {
         # Wine's C library has vcruntime's names too. A program that takes its exception handling
         # from there, and whose other DLLs do not, loses what is thrown.
@@ -243,10 +243,10 @@ def _libraries(
         "msvcprt": lambda name: "__ExceptionPtr" in name,
     }
     libraries = {
-        prefix.wine.libraries / dll: (library(name), some.get(name, _all_names))
+        prefix.wine.libraries / dll: (import_library_path(name), some.get(name, _all_names))
         for name, (dll, _) in _LIBRARIES.items()
     }
-    own = {"vcruntime140": library("vcruntime")}
+    own = {"vcruntime140": import_library_path("vcruntime")}
     own |= {n: f"C:/Python{python}/libs/{n}.lib" for n in ("python3", f"python{python}")}
     return libraries | {python_dir / f"{n}.dll": (lib, _all_names) for n, lib in own.items()}
 
@@ -289,19 +289,19 @@ class _Compiler:
     def program(self, name: str, source: str, *flags: str) -> None:
         target = self.compiled(source, *flags, name=name)
         entry = ["/subsystem:console", "/entry:start", f"/out:{_OBJ}{name}.exe"]
-        self.prefix.run([*self._LINK, *entry, target, library("kernel32")])
+        self.prefix.run([*self._LINK, *entry, target, import_library_path("kernel32")])
 
     def archive(self, name: str, *sources: str) -> None:
         members = [
             self.compiled(source, *self._flags(source), name=f"{name}-{source}")
             for source in sources
         ]
-        self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{library(name)}", *members])
+        self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{import_library_path(name)}", *members])
 
 
 def _install_built_tools(prefix: Prefix, work: Path) -> None:
     """Move what was made to where it is looked for, and remove ``work``."""
-    from pipelines.hosts.sandbox.msvc.finder import BASE, find  # not for a dry run
+    from pipelines.hosts.sandbox.msvc.finder import BASE, find_msvc_tree  # not for a dry run
 
     for tool in ("cl", "link", "lib"):
         (work / f"{tool}.exe").rename(prefix.drive / _BIN / f"{tool}.exe")
@@ -310,4 +310,4 @@ def _install_built_tools(prefix: Prefix, work: Path) -> None:
     for name in _AS_MSVCRT:
         shutil.copy(prefix.drive / _VC_LIB / "msvcrt.lib", prefix.drive / _VC_LIB / f"{name}.lib")
     shutil.rmtree(work)
-    find(prefix.drive / "VS", BASE)  # as any tool set: whole, and one
+    find_msvc_tree(prefix.drive / "VS", BASE)  # as any tool set: whole, and one

@@ -98,7 +98,7 @@ class Wine:
         return cls(loader, server, libraries, headers, version, tuple(aside))
 
 
-def unfit() -> str:
+def unsupported_machine_reason() -> str:
     """Why there can be no sandbox on this machine; empty where there can."""
     here = f"{platform.system()} on {platform.machine()}"
     return "" if here == "Linux on x86_64" else f"a sandbox needs Linux on x86_64, this is {here}"
@@ -106,14 +106,14 @@ def unfit() -> str:
 
 def require_machine() -> None:
     """Raise :class:`SetupError` on a machine that can have no sandbox."""
-    if why := unfit():
+    if why := unsupported_machine_reason():
         raise SetupError(why, hint=INSTEAD)
 
 
-def version(cache: Cache) -> str:
+def wine_version(cache: Cache) -> str:
     """Of the Wine of sandboxes, without fetching it; :class:`SetupError` where none can be."""
     require_machine()
-    return debian.version(cache)
+    return debian.pinned_wine_version(cache)
 
 
 @cache
@@ -125,8 +125,8 @@ def find_wine() -> Wine:
     """
     from pipelines.toolchain.lock import Cache, load_lock  # not for a service, which is given it
 
-    named = version(known := Cache(load_lock()))
-    root = debian.unpacked(known)
+    named = wine_version(known := Cache(load_lock()))
+    root = debian.ensure_unpacked_wine(known)
     loader, server = (root / name for name in debian.PROGRAMS)
     try:
         subprocess.run(
@@ -185,7 +185,7 @@ class Prefix:
             "WINEDEBUG": "-all",
             "WINEDLLOVERRIDES": f"{_OFF};{_GENUINE}",
             **_TORCH,
-            **bridged.environment(self.path),
+            **bridged.bridge_environment(self.path),
             **(extra or {}),
         }
 

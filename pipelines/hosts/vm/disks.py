@@ -91,7 +91,7 @@ def key_of(origin: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def look(volume: GoldenVolume) -> Found:
+def read_disk_state(volume: GoldenVolume) -> Found:
     """Its current state; :class:`DamagedDiskError` for an unreadable record."""
     text, *rows = volume.run(_LOOK).splitlines() or [""]
     states = {}
@@ -111,7 +111,7 @@ def look(volume: GoldenVolume) -> Found:
     return Found(record, states)
 
 
-def check(volume: GoldenVolume, current: Found, *, thorough: bool = False) -> Record:
+def verify_disk(volume: GoldenVolume, current: Found, *, thorough: bool = False) -> Record:
     """The record of an unchanged disk; :class:`DamagedDiskError` describes the changes.
 
     ``thorough``: read every byte, regardless of the times.
@@ -140,7 +140,7 @@ def check(volume: GoldenVolume, current: Found, *, thorough: bool = False) -> Re
     return record
 
 
-def seal(
+def seal_disk(
     volume: GoldenVolume, origin: dict[str, str], *, pin: str, licensed: int, seconds: float
 ) -> Record:
     """Record a new disk; :class:`HostError` for an incomplete one.
@@ -154,7 +154,7 @@ def seal(
             f"{about.get('backing-filename')}, expected qcow2 without one",
         )
     hashes = _read_volume_hashes(volume)
-    states = look(volume).states
+    states = read_disk_state(volume).states
     if set(hashes) != set(states):
         raise HostError(f"volume {volume.name} changed while it was being sealed")
     now = datetime.now(UTC)

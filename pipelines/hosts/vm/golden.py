@@ -18,22 +18,22 @@ from docker.models.containers import Container
 from docker.types import Mount
 
 from pipelines.core.errors import ConfigError, HostError, PipelineError
-from pipelines.core.files import own_part, whole
-from pipelines.core.hosttext import line, secret
-from pipelines.core.logs import timed
+from pipelines.core.files import atomic_output, own_part
+from pipelines.core.hosttext import remember_secret, safe_line
+from pipelines.core.logs import log_duration
 from pipelines.core.paths import CHECKOUT
 from pipelines.hosts.base import OpenOptions
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
 from pipelines.hosts.engine.containerfiles import put_files
 from pipelines.hosts.engine.error_patterns import engine_errors
-from pipelines.hosts.engine.manager import ContainerManager, label
+from pipelines.hosts.engine.manager import ContainerManager, label_value
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.config import VmHost
-from pipelines.hosts.vm.machine import Runner, explained, keys_of
+from pipelines.hosts.vm.machine import Runner, container_exit_error, keys_of
 from pipelines.hosts.vm.volume import GoldenVolume, send_file
 from pipelines.toolchain import sources
-from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.obtaining import download_source
 from pipelines.toolchain.sources import Source
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ _OEM = {
 }
 
 
-def oem() -> dict[str, bytes]:
+def oem_files() -> dict[str, bytes]:
     """The files of ``/oem``; :class:`ConfigError` without a checkout."""
     if CHECKOUT is None:
         raise ConfigError(
@@ -72,7 +72,7 @@ def oem() -> dict[str, bytes]:
 def origin_of(config: VmHost, runner: Runner) -> dict[str, str]:
     """Everything that determines the contents of the disk."""
     scripts = hashlib.sha256()
-    for name, data in sorted(oem().items()):
+    for name, data in sorted(oem_files().items()):
         scripts.update(f"{name} {hashlib.sha256(data).hexdigest()}\n".encode())
     return {
         "windows": config.windows or f"iso {config.sha256}",
@@ -118,7 +118,7 @@ class GoldenDiskBuilder:
 
     def _ensure(self, *, thorough: bool) -> disks.Record:
         if (there := self.volume.find()) is not None:
-            disk = disks.look(self.volume)
+            disk = disks.read_disk_state(self.volume)
             if disk.record is not None:
                 if disk.record.ends_soon():
                     self.events.step(
@@ -128,12 +128,12 @@ class GoldenDiskBuilder:
                     return self.make()
                 if thorough:
                     self.events.step("comparing the golden disk with its record")
-                return disks.check(self.volume, disk, thorough=thorough)
-            owner = label(there, "owner")
-            if owner != owners.me() and owners.alive(owner) is not False:
+                return disks.verify_disk(self.volume, disk, thorough=thorough)
+            owner = label_value(there, "owner")
+            if owner != owners.process_identity() and owners.is_owner_alive(owner) is not False:
                 raise HostError(
                     f"the golden disk of host '{self.name}' is being created by another command "
-                    f"({line(owner, 80)}), of {label(there, 'who')}",
+                    f"({safe_line(owner, 80)}), of {label_value(there, 'who')}",
                     hint="Wait for it. If nothing is creating it: docker volume rm "
                     f"{self.volume.name}",
                 )
@@ -147,22 +147,22 @@ class GoldenDiskBuilder:
 
     def _others(self) -> list[str]:
         volumes = self.manager.volumes(self.name)
-        return [str(volume.name) for volume in volumes if label(volume, "kind") == "golden"]
+        return [str(volume.name) for volume in volumes if label_value(volume, "kind") == "golden"]
 
     def make(self) -> disks.Record:
         """Create it, replacing any existing one; a failed one is removed."""
-        if label(self.volume.create(), "owner") != owners.me():
+        if label_value(self.volume.create(), "owner") != owners.process_identity():
             raise HostError(
                 f"the golden disk of host '{self.name}' is being created by another command",
                 hint="Wait for it.",
             )
         began = time.monotonic()
         try:
-            with timed(_log, logging.INFO, "%s: golden disk", self.name):
+            with log_duration(_log, logging.INFO, "%s: golden disk", self.name):
                 pin, licensed = self._install(began)
                 self.events.step("sealing the golden disk")
                 took = time.monotonic() - began
-                return disks.seal(
+                return disks.seal_disk(
                     self.volume, self.origin, pin=pin, licensed=licensed, seconds=took
                 )
         except BaseException:
@@ -183,7 +183,7 @@ class GoldenDiskBuilder:
             keys=self._keys(),
             ephemeral_keys={"entrypoint": self.runner.entrypoint("tied")},
             fill=partial(self._fill, iso=iso, key=key),
-            explain=explained,
+            explain=container_exit_error,
             start_seconds=LONGEST if self.config.kvm else 10 * LONGEST,
         )
         self.events.step(
@@ -209,7 +209,7 @@ class GoldenDiskBuilder:
         return keys
 
     def _fill(self, container: Container, *, iso: Path | None, key: str) -> None:
-        put_files(container, {f"/oem/{name}": data for name, data in oem().items()})
+        put_files(container, {f"/oem/{name}": data for name, data in oem_files().items()})
         if key:
             put_files(container, {"/shared/key": key.encode()})
         if iso is not None:
@@ -228,7 +228,7 @@ class GoldenDiskBuilder:
                 "five letters and digits",
                 hint=f"Type: read -rs {self.config.key_env}; export {self.config.key_env}",
             )
-        return secret(key)
+        return remember_secret(key)
 
     def _iso(self) -> Path:
         address, digest = str(self.config.iso), str(self.config.sha256)
@@ -245,10 +245,10 @@ class GoldenDiskBuilder:
         place = self.cache.place(source.file, digest)
         if not self.cache.has(place, digest):
             self.events.step(f"fetching {file}")
-            with whole(place, own_part(place)) as part:
+            with atomic_output(place, own_part(place)) as part:
                 with self.events.bars() as bars:
-                    download(source, part, partial(bars, "ISO"))
-                sources.verify(part, source)
+                    download_source(source, part, partial(bars, "ISO"))
+                sources.verify_source_file(part, source)
         return place
 
     def _installed(self, managed: ManagedContainer, *, began: float) -> tuple[str, int] | None:
@@ -261,7 +261,7 @@ class GoldenDiskBuilder:
         if "FAILED" in words:
             raise HostError(
                 f"the installation of {self.config.title} failed: "
-                f"{line(words['FAILED'])}\n{output}",
+                f"{safe_line(words['FAILED'])}\n{output}",
                 hint="Fix that, then type the same command again.",
             )
         if made := _GOLDEN.fullmatch(words.get("GOLDEN", "").strip()):
@@ -275,7 +275,7 @@ class GoldenDiskBuilder:
             return pin, int(minutes)
         if (now := time.monotonic()) - self._reported > _TELL:
             self._reported = now
-            last = line((output.splitlines() or [""])[-1], 100)
+            last = safe_line((output.splitlines() or [""])[-1], 100)
             self.events.step(f"installing, {(now - began) / 60:.0f} min: {last}")
         return None
 

@@ -19,18 +19,28 @@ from requests.exceptions import RequestException
 
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.evidence import Evidence, Origin
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.hosts import images
 from pipelines.hosts.base import Capabilities, Events, OpenOptions
 from pipelines.hosts.bounds import in_bytes
 from pipelines.hosts.engine.container import ContainerSpec, ManagedContainer
-from pipelines.hosts.engine.containerfiles import put_files, read_file
+from pipelines.hosts.engine.containerfiles import put_files, read_container_file
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.engine.enginehost import WINRM, ConnectionInfo, EngineHost, bound, url_of
-from pipelines.hosts.engine.manager import label
+from pipelines.hosts.engine.enginehost import (
+    WINRM,
+    ConnectionInfo,
+    EngineHost,
+    port_bind_address,
+    url_of,
+)
+from pipelines.hosts.engine.manager import label_value
 from pipelines.hosts.gpus import by_vfio, is_wanted
 from pipelines.hosts.passthrough import vfio
-from pipelines.hosts.passthrough.prerequisites import Requirements, machine_of, survey
+from pipelines.hosts.passthrough.prerequisites import (
+    Requirements,
+    inspect_engine_machine,
+    survey_prerequisites,
+)
 from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.golden import GoldenDiskBuilder
@@ -39,7 +49,7 @@ from pipelines.hosts.vm.machine import (
     KNOWN,
     STOP,
     Runner,
-    explained,
+    container_exit_error,
     golden_mount,
     keys_of,
     runner_of,
@@ -50,7 +60,7 @@ from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.remote import facts
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
-from pipelines.session.transports.identify import answers
+from pipelines.session.transports.identify import is_winrm_listening
 
 _SAID = re.compile(rb"WCW-(READY|FAILED) *([^\r\n]*)")
 _PIN = re.compile(rb"[0-9a-f]{64}")
@@ -89,7 +99,7 @@ class Boot:
         word, rest = ([(b"", b""), *_SAID.findall(log)])[-1]  # Windows may have been restarted
         if word == b"FAILED":
             raise HostError(
-                f"machine '{managed.name}': {line(rest.decode('utf-8', 'replace'))}",
+                f"machine '{managed.name}': {safe_line(rest.decode('utf-8', 'replace'))}",
                 hint=f"Its output: docker logs {managed.name}",
             )
         pin = _PIN.match(rest)
@@ -97,10 +107,10 @@ class Boot:
             self._report("booting", log)
             return None
         url = url_of(managed, self._engine)
-        if not url or not answers(url, pin[0].decode()):
+        if not url or not is_winrm_listening(url, pin[0].decode()):
             self._report("the guest is ready, its WinRM does not answer yet", b"")
             return None
-        known = (read_file(managed.container, KNOWN) or b"").decode("utf-8", "replace")
+        known = (read_container_file(managed.container, KNOWN) or b"").decode("utf-8", "replace")
         user, _, password = known.strip().partition(":")
         return ConnectionInfo(url, pin[0].decode(), user, password)
 
@@ -109,7 +119,7 @@ class Boot:
         if now - self._reported < _TELL:
             return
         self._reported = now
-        last = line((log.decode("utf-8", "replace").strip().splitlines() or [""])[-1], 80)
+        last = safe_line((log.decode("utf-8", "replace").strip().splitlines() or [""])[-1], 80)
         self._events.step(f"{what}, {now - self._began:.0f} s{': ' if last else ''}{last}")
 
 
@@ -152,7 +162,7 @@ class Vm(EngineHost):
         requirements = Requirements(
             system="linux", gpu=config.gpu, kvm=config.kvm, image=self.image
         )
-        return survey(config.reach, requirements)
+        return survey_prerequisites(config.reach, requirements)
 
     @property
     def origin(self) -> Origin:
@@ -161,8 +171,8 @@ class Vm(EngineHost):
             return Origin()
         return Origin(
             kind=self.config.kind,
-            engine=line(self.engine.title, 200),
-            image=line(self.runner.id, 80),
+            engine=safe_line(self.engine.title, 200),
+            image=safe_line(self.runner.id, 80),
         )
 
     def missing_image(self) -> str:
@@ -172,7 +182,10 @@ class Vm(EngineHost):
         if self.config.keep and self.manager.persistent(self.name) is not None:
             return ""
         making = self.golden_builder
-        if making.volume.find() is not None and disks.look(making.volume).record is not None:
+        if (
+            making.volume.find() is not None
+            and disks.read_disk_state(making.volume).record is not None
+        ):
             return ""
         return "no golden disk yet: the first provision creates it, which may take hours"
 
@@ -197,14 +210,15 @@ class Vm(EngineHost):
     def passed(self) -> vfio.Passthrough | None:
         """What passing the requested GPUs takes.
 
-        Raises :class:`ConfigError` if they do not exist, and what :func:`machine_of` does.
+        Raises :class:`ConfigError` if they do not exist, and what
+        :func:`inspect_engine_machine` does.
         """
         if not is_wanted(self.config.gpu):
             return None
-        machine = machine_of(self.engine, self.runner.id)
-        cards = vfio.choose(machine, self.config.gpu)
+        machine = inspect_engine_machine(self.engine, self.runner.id)
+        cards = vfio.select_gpu_slots(machine, self.config.gpu)
         self.gpu_way = by_vfio(self.config.gpu, len(cards))
-        return vfio.passed(machine, cards)
+        return vfio.plan_passthrough(machine, cards)
 
     @property
     def golden_builder(self) -> GoldenDiskBuilder:
@@ -215,7 +229,7 @@ class Vm(EngineHost):
         """The machine to create, on the golden disk in ``volume``."""
         keys = keys_of(self.config, self.runner, passed=self.passed)
         keys["mounts"] = [golden_mount(volume)]
-        keys["ports"] = {WINRM: (bound(self.engine), None)}
+        keys["ports"] = {WINRM: (port_bind_address(self.engine), None)}
         return ContainerSpec(
             host=self.name,
             kind="vm",
@@ -223,7 +237,7 @@ class Vm(EngineHost):
             keys=keys,
             ephemeral_keys={"entrypoint": self.runner.entrypoint("tied")},
             fill=self._fill,
-            explain=explained,
+            explain=container_exit_error,
             keep=self.config.keep,
             start_seconds=self.config.start_minutes * 60,
             stop_seconds=self.stop_seconds,
@@ -316,10 +330,13 @@ class Vm(EngineHost):
         golden = [
             volume
             for volume in self.manager.volumes(self.name)
-            if label(volume, "kind") == "golden"
+            if label_value(volume, "kind") == "golden"
         ]
         return f"{len(golden)} golden disks, {super().describe()}"
 
     def _stays(self, volume: Volume) -> bool:
         """Golden disks with the current key: creating one takes hours."""
-        return label(volume, "kind") == "golden" and volume.name == self.golden_builder.volume.name
+        return (
+            label_value(volume, "kind") == "golden"
+            and volume.name == self.golden_builder.volume.name
+        )

@@ -120,7 +120,7 @@ def exit_codes() -> tuple[ExitCode, ...]:
     return read_data(_FILE, _Table, hint="").exit_codes
 
 
-def explained(code: int, name: str, output: str) -> errors.PipelineError | None:
+def container_exit_error(code: int, name: str, output: str) -> errors.PipelineError | None:
     """The error for a container that ended with ``code``; ``None``: unknown.
 
     ``output`` is the end of its output.
@@ -128,5 +128,5 @@ def explained(code: int, name: str, output: str) -> errors.PipelineError | None:
     row = next((row for row in exit_codes() if code in row.codes), None)
     if row is None:
         return None
-    kind = errors.named(row.kind)
+    kind = errors.error_class(row.kind)
     return kind(f"machine '{name}': {row.message} (exit code {code}): {output}", hint=row.hint)

@@ -16,7 +16,7 @@ from docker.types import Mount
 from requests.exceptions import RequestException
 
 from pipelines.core.errors import HostError, TransferError
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.error_patterns import engine_errors
 from pipelines.hosts.engine.manager import LABEL, ContainerManager
@@ -48,8 +48,8 @@ class GoldenVolume:
             f"{LABEL}kind": "golden",
             f"{LABEL}what": "golden disk",
             f"{LABEL}key": self.key,
-            f"{LABEL}owner": owners.me(),
-            f"{LABEL}who": owners.who(),
+            f"{LABEL}owner": owners.process_identity(),
+            f"{LABEL}who": owners.user_at_machine(),
         }
 
     def find(self) -> Volume | None:
@@ -97,7 +97,7 @@ class GoldenVolume:
                 code = int(helper.attrs["State"]["ExitCode"])
                 if code:
                     words = helper.logs(stdout=False, stderr=True).decode("utf-8", "replace")
-                    raise HostError(f"volume {self.name}: {safe(words.strip(), 600)} ({code})")
+                    raise HostError(f"volume {self.name}: {safe_text(words.strip(), 600)} ({code})")
             finally:
                 _remove_helper_container(helper)
         return output

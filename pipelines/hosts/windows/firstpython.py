@@ -36,11 +36,11 @@ from pipelines.core.errors import (
     StorageError,
     TransferError,
 )
-from pipelines.core.hosttext import safe
-from pipelines.core.logs import timed
+from pipelines.core.hosttext import safe_text
+from pipelines.core.logs import log_duration
 from pipelines.hosts.base import Events
 from pipelines.hosts.windows import FIRST_PYTHON
-from pipelines.hosts.windows.payload import Payload, marker, payload
+from pipelines.hosts.windows.payload import Payload, open_python_payload, payload_marker
 from pipelines.session.base import ByteStream, Progress, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
@@ -84,7 +84,7 @@ class Answer(BaseModel):
     bits: int = 0
 
 
-def command_line() -> str:
+def loader_command_line() -> str:
     """The command line for PowerShell: always the same, far below cmd's limit of 8191 characters.
 
     ``-InputFormat None`` keeps PowerShell from reading the loader's input, and
@@ -99,7 +99,7 @@ def command_line() -> str:
     )
 
 
-def install_python(
+def install_python_over_winrm(
     endpoint: Endpoint,
     cache: Cache,
     *,
@@ -118,11 +118,11 @@ def install_python(
     cooperate, :class:`TransferError` if the payload arrived damaged, :class:`StorageError` if a
     disk is full, :class:`ProvisionError` for any other refusal.
     """
-    with payload(cache, python) as parcel:
+    with open_python_payload(cache, python) as parcel:
         digests = {"Digest": parcel.sha256, "Size": parcel.size, "Unpacked": parcel.unpacked}
         parameters = {
             "Target": target,
-            "Marker": marker(cache, python),
+            "Marker": payload_marker(cache, python),
             "Replace": fresh,
             **digests,
         }
@@ -142,10 +142,11 @@ def is_there(
 ) -> bool:
     """Whether the pinned CPython is in ``target``, installed by an administrator.
 
-    Checked before that Python is started for the first time; raises what :func:`install_python`
-    does: :class:`ProvisionError` for a directory that others may change.
+    Checked before that Python is started for the first time; raises what
+    :func:`install_python_over_winrm` does: :class:`ProvisionError` for a directory that others may
+    change.
     """
-    parameters = {"Target": target, "Marker": marker(cache, python)}
+    parameters = {"Target": target, "Marker": payload_marker(cache, python)}
     answer = _request_python_install(endpoint, parameters, patience)
     if answer.state == "need":
         return False
@@ -165,7 +166,7 @@ def _request_python_install(
             f"{target!r} is not an absolute path on a Windows host",
             hint=f"For example {TARGET}.",
         )
-    stream = WinRSStream(endpoint, command_line())
+    stream = WinRSStream(endpoint, loader_command_line())
     try:
         return _exchange(stream, parameters, parcel, progress, patience)
     finally:
@@ -253,7 +254,7 @@ class _Listener:
                 raise self._error
             raise HostError(
                 f"{self.stream.remoteaddress}: PowerShell ended without an answer: "
-                f"{safe(str(self._error), 1500)}",
+                f"{safe_text(str(self._error), 1500)}",
                 hint="Run the same command again; no partial installation is left. A policy of the "
                 "host (AppLocker, constrained language mode) may forbid the script.",
             )
@@ -283,7 +284,7 @@ def _read_answer(stream: ByteStream) -> Answer:
 def _invalid_answer(stream: ByteStream, output: bytes) -> HostError:
     return HostError(
         f"{stream.remoteaddress}: expected an answer of bootstrap.ps1, got "
-        f"{safe(output[:200].decode('utf-8', 'replace'))!r}",
+        f"{safe_text(output[:200].decode('utf-8', 'replace'))!r}",
         hint="Check that 'powershell.exe' on the host's PATH is PowerShell 5.1 or newer.",
     )
 
@@ -296,20 +297,22 @@ def _verify_installed_python(endpoint: Endpoint, answer: Answer, target: str, ve
     if answer.python.casefold() != expected.casefold() or answer.bits != 64:  # noqa: PLR2004
         raise HostError(
             f"{endpoint.url}: the host answered {answer.state!r} with Python "
-            f"{safe(answer.version)!r}, {answer.bits} bits, at {safe(answer.python)!r}; expected "
+            f"{safe_text(answer.version)!r}, {answer.bits} bits, at "
+            f"{safe_text(answer.python)!r}; expected "
             f"{expected}",
             hint="Do not trust this host with a build.",
         )
     if answer.version != version:
         raise ProvisionError(
-            f"{endpoint.url}: {expected} is Python {safe(answer.version)}, {version} is pinned",
+            f"{endpoint.url}: {expected} is Python {safe_text(answer.version)}, {version} is "
+            "pinned",
             hint="The version in toolchain.lock.yaml does not match the file it pins.",
         )
     return expected
 
 
 def _python_install_error(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
-    message = safe(answer.message, 800)
+    message = safe_text(answer.message, 800)
     where = f"{endpoint.url}: cannot install Python in {target}"
     if answer.kind == "disk-full":
         return StorageError(
@@ -353,12 +356,14 @@ def connect_with_python(
     """A session by the pinned Python, which is put there if it is missing or another one.
 
     ``fresh``: put it there in any case. Raises what
-    :func:`install_python` does.
+    :func:`install_python_over_winrm` does.
     """
     target = python.rpartition("\\")[0]
     if fresh or not is_there(endpoint, cache, target=target):
         events.step(f"Python for {target}")
-        with events.bars() as bars, timed(_log, logging.INFO, "%s: install Python", name):
+        with events.bars() as bars, log_duration(_log, logging.INFO, "%s: install Python", name):
             progress = partial(bars, "send Python")
-            install_python(endpoint, cache, target=target, progress=progress, fresh=fresh)
+            install_python_over_winrm(
+                endpoint, cache, target=target, progress=progress, fresh=fresh
+            )
     return over_winrs(endpoint, python, name, again=again)

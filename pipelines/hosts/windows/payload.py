@@ -51,14 +51,14 @@ class Payload:
     """Total unpacked size in bytes."""
 
 
-def marker(cache: Cache, python: str) -> str:
+def payload_marker(cache: Cache, python: str) -> str:
     """64 hexadecimal digits that identify the content: the pinned file and its layout."""
     pinned = cache.lock.tool(f"cpython-{python}").sha256
     return hashlib.sha256(f"layout {LAYOUT}\n{pinned}\n".encode()).hexdigest()
 
 
 @contextmanager
-def payload(cache: Cache, python: str) -> Iterator[Payload]:
+def open_python_payload(cache: Cache, python: str) -> Iterator[Payload]:
     """The zip file, as a temporary file; fetches its input.
 
     Raises :class:`LockError` if the distribution cannot be fetched or is not as expected,

@@ -16,8 +16,8 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_d
 from tenacity.wait import wait_base, wait_exponential, wait_random
 
 from pipelines.core.errors import AuthError, HostError, RemoteError
-from pipelines.core.hosttext import safe
-from pipelines.core.logs import timed
+from pipelines.core.hosttext import safe_text
+from pipelines.core.logs import log_duration
 from pipelines.remote import reboot
 from pipelines.session.base import Item, Session
 
@@ -68,7 +68,7 @@ def reboot_and_wait(
         before = session.call(reboot.boot_identity, path=identity)
         screen = session.call(reboot.shows_sign_in)
         _request_restart(session, reason, notice, list(command))
-    with timed(_log, logging.INFO, "restart"):
+    with log_duration(_log, logging.INFO, "restart"):
         return _Wait(connect, before, identity, screen, progress).until(notice + timeout, pauses)
 
 
@@ -100,7 +100,7 @@ def _request_restart(session: Session, reason: str, notice: int, command: list[s
     hint = "Restart it by hand, then run the same command again."
     if done["code"] == _DENIED:
         hint = "The user that signs in needs the right to shut down the system, also remotely."
-    message = safe(str(done["message"]), 300) or "no message"
+    message = safe_text(str(done["message"]), 300) or "no message"
     raise HostError(f"the host refused to restart: exit code {done['code']}: {message}", hint=hint)
 
 

@@ -153,7 +153,7 @@ class FromPrompt(_Remembered):
         )
 
 
-def credential(
+def credential_source(
     name: str, config: WinRMHost, remember: Callable[[str], str] = str
 ) -> Credential | None:
     """The source that ``config`` names; ``None`` if no password is used."""

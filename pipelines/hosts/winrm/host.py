@@ -9,11 +9,11 @@ from pipelines.core.errors import ConfigError, SetupError
 from pipelines.core.evidence import Evidence
 from pipelines.core.extras import install_extra
 from pipelines.hosts.base import Capabilities, Host, OpenOptions
-from pipelines.hosts.gpus import is_wanted, own
+from pipelines.hosts.gpus import host_gpu_way, is_wanted
 from pipelines.hosts.windows.firstpython import connect_with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.credentials import credential
+from pipelines.hosts.winrm.credentials import credential_source
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
@@ -33,10 +33,10 @@ class WindowsHost(Host):
         self.capabilities = Capabilities(
             windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True, services=True
         )
-        self.gpu_way = own(config.gpu)
+        self.gpu_way = host_gpu_way(config.gpu)
         self.tools = ("cpython-3.11",) if config.bootstraps else ()
         self._fresh = False
-        self._credential = credential(name, config, options.register_secret)
+        self._credential = credential_source(name, config, options.register_secret)
 
     def endpoint(self) -> Endpoint:
         """Address and credentials.
@@ -82,7 +82,7 @@ class WindowsHost(Host):
         """Sign in and open a session, after installing Python there if configured.
 
         Nothing is cached: the host is asked each time whether it has this Python. Raises what
-        :func:`pipelines.hosts.windows.firstpython.install_python` does.
+        :func:`pipelines.hosts.windows.firstpython.install_python_over_winrm` does.
         """
         endpoint = self.endpoint()
         if not self.config.bootstraps:

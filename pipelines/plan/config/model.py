@@ -25,12 +25,12 @@ from pipelines.core.model import (
     Model,
     Name,
     PythonVersion,
-    explain,
     first_problem,
-    nearest,
-    unknown,
+    format_validation_error,
+    suggest_nearest,
+    unknown_name_error,
 )
-from pipelines.core.paths import CONFIG_NAME, config_file, home
+from pipelines.core.paths import CONFIG_NAME, config_file, project_dir
 from pipelines.core.yamlfile import read_yaml
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.gpus import is_wanted
@@ -107,7 +107,7 @@ class Config(Model):
     def _fleet_has_hosts(self) -> Self:
         for name in self.fleet.hosts or ():
             if name not in self.hosts:
-                near = nearest(name, self.hosts)
+                near = suggest_nearest(name, self.hosts)
                 raise ValueError(f"fleet.hosts: there is no host '{name}'{near}")
         return self
 
@@ -139,7 +139,7 @@ class Config(Model):
                     hint=f"Set it, or name one with --host: {', '.join(sorted(self.hosts)[:8])}.",
                 ) from None
             where = f"{place.name}: hosts" if place.exists() else f"there is no {place.name} here"
-            raise unknown("host", name, self.hosts, where) from None
+            raise unknown_name_error("host", name, self.hosts, where) from None
 
     def with_gpu(self, name: str) -> Config:
         """The same with a GPU for the host called ``name``; :class:`ConfigError` if it has none.
@@ -180,11 +180,12 @@ def load_config(path: Path | None = None) -> Config:
     Without either there is one host, a sandbox.
     """
     path = path or config_file()
-    if not lexists(path) and path == home() / CONFIG_NAME:
+    if not lexists(path) and path == project_dir() / CONFIG_NAME:
         return Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
     try:
         return Config.model_validate(read_yaml(path))
     except ValidationError as error:
         raise ConfigError(
-            explain(path, error, Config), hint="docs/configuration.md has every key."
+            format_validation_error(path, error, Config),
+            hint="docs/configuration.md has every key.",
         ) from None

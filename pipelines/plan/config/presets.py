@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Dated, Model, Name, PythonVersion, Text, nearest, read_data
+from pipelines.core.model import Dated, Model, Name, PythonVersion, Text, read_data, suggest_nearest
 from pipelines.core.versions import Release
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
@@ -56,11 +56,11 @@ def load_presets(path: Path = PRESETS_FILE) -> dict[str, Preset]:
     return read_data(path, Presets).presets
 
 
-def preset(name: str) -> Preset:
+def find_preset(name: str) -> Preset:
     """The one of that name; :class:`ConfigError` names the nearest where there is none."""
     known = load_presets()
     if name not in known:
-        near = nearest(name, known, "; did you mean {}?")
+        near = suggest_nearest(name, known, "; did you mean {}?")
         raise ConfigError(
             f"--for {name[:40]}: there is no such preset{near}",
             hint=f"There are: {', '.join(known)}. For others use --python, --torch and --cuda.",
@@ -70,12 +70,12 @@ def preset(name: str) -> Preset:
     return known[name]
 
 
-def applied(name: str, axes: Mapping[str, str]) -> tuple[dict[str, str], str]:
+def apply_preset(name: str, axes: Mapping[str, str]) -> tuple[dict[str, str], str]:
     """``axes`` with what the preset sets besides, and in words what it set and what it did not.
 
     What was typed wins. Raises :class:`ConfigError` for a name that there is none of.
     """
-    chosen = preset(name)
+    chosen = find_preset(name)
     flags = chosen.axes.flags
     own = {axis: text for axis, text in flags.items() if axis not in axes}
     kept = [

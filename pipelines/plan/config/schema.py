@@ -82,8 +82,8 @@ def _schema_with_docstrings(model: type[BaseModel]) -> dict[str, Any]:
     for each in _iter_nested_models(model):
         part = made if each is model else made["$defs"].get(each.__name__, {})
         if "description" in part:
-            part["description"] = plain(part["description"])
-        for key, says in docstrings(each).items():
+            part["description"] = docstring_to_markdown(part["description"])
+        for key, says in attribute_docstrings(each).items():
             if key in part.get("properties", {}):
                 part["properties"][key]["description"] = says
     return made
@@ -105,7 +105,7 @@ def _classes(hint: Any) -> Iterator[type[BaseModel]]:
 
 
 @cache
-def docstrings(model: type[BaseModel]) -> dict[str, str]:
+def attribute_docstrings(model: type[BaseModel]) -> dict[str, str]:
     """Key -> what the text below it in the source says of it, on one line."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
@@ -117,11 +117,11 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 match below:
                     case ast.Expr(value=ast.Constant(value=str(text))):
-                        found[one.target.id] = plain(text)
+                        found[one.target.id] = docstring_to_markdown(text)
     return found
 
 
-def plain(text: str) -> str:
+def docstring_to_markdown(text: str) -> str:
     """A docstring on one line, as editors and Markdown take it."""
     return re.sub(r":\w+:`~?([^`]*)`|``([^`]*)``", r"`\1\2`", " ".join(text.split()))
 
@@ -133,18 +133,18 @@ DOCUMENT = (CHECKOUT or PACKAGE) / "docs/configuration.md"
 _TABLE = re.compile(r"(<!-- keys of (\w+) -->\n)(?:.*?\n)??(<!-- -->)", re.DOTALL)
 
 
-def document(text: str) -> str:
+def regenerate_tables(text: str) -> str:
     """``docs/configuration.md`` with its tables regenerated."""
     schema = config_schema()
     known = {**schema["$defs"], "Config": schema}
 
     def table(found: re.Match[str]) -> str:
-        return found[1] + "\n".join(rows(known[found[2]])) + "\n" + found[3]
+        return found[1] + "\n".join(key_table_rows(known[found[2]])) + "\n" + found[3]
 
     return _TABLE.sub(table, text)
 
 
-def rows(part: dict[str, Any]) -> Iterator[str]:
+def key_table_rows(part: dict[str, Any]) -> Iterator[str]:
     """The lines of a table of an object's keys: each with its default and what it says."""
     yield "| key | default | what it says |"
     yield "|-|-|-|"
@@ -162,18 +162,18 @@ def _default(value: Any) -> str:
     return f"`{json.dumps(value) if isinstance(value, bool | int) else value}`"
 
 
-def files() -> dict[Path, str]:
+def generated_schema_files() -> dict[Path, str]:
     """Every file that is made here -> its text."""
     made = {
         path: json.dumps(schema, indent=2, sort_keys=True) + "\n"
         for path, schema in ((RECIPE_SCHEMA, recipe_schema()), (CONFIG_SCHEMA, config_schema()))
     }
     if DOCUMENT.is_file():
-        made[DOCUMENT] = document(DOCUMENT.read_text("utf-8"))
+        made[DOCUMENT] = regenerate_tables(DOCUMENT.read_text("utf-8"))
     return made
 
 
 if __name__ == "__main__":
-    for path, text in files().items():
+    for path, text in generated_schema_files().items():
         path.write_text(text, "utf-8")
         print(path)

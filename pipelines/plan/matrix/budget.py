@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import ConfigError
-from pipelines.core.units import GIB, gib
+from pipelines.core.units import GIB, format_gib
 from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost
 
@@ -33,12 +33,12 @@ class Budget:
     wall_seconds: float
 
 
-def passes(archs: ArchList) -> int:
+def nvcc_passes(archs: ArchList) -> int:
     """How often nvcc compiles a unit: once per architecture, including PTX of one with SASS."""
     return len({*archs.sass, *archs.ptx})
 
 
-def weight(archs: ArchList) -> float:
+def compile_weight(archs: ArchList) -> float:
     """The same in units of one architecture's work."""
     return len(archs.sass) + _PTX_SHARE * len({*archs.ptx} - {*archs.sass})
 
@@ -52,14 +52,14 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
     each = cost.thread_gib * GIB
     room = max(0, host.usable - RESERVE)
     most = int(room / each)
-    codes = passes(archs)
+    codes = nvcc_passes(archs)
     smallest = min(cost.nvcc_threads or 1, codes)
     if most < smallest or most < 1:
         raise _host_too_small_error(cost, host, smallest)
     if jobs is not None and jobs * smallest > most:
         raise ConfigError(
             f"--jobs {jobs} needs {jobs * smallest * cost.thread_gib:g} GiB, "
-            f"{host.origin} has {gib(room)} for compilers",
+            f"{host.origin} has {format_gib(room)} for compilers",
             hint=f"The nearest possible value is --jobs {max(1, most // smallest)}.",
         )
     best: tuple[float, int, int] | None = None
@@ -77,7 +77,7 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
         jobs=count,
         threads=cost.nvcc_threads or threads,
         peak=int(count * threads * each) + RESERVE,
-        core_seconds=cost.units * cost.unit_seconds * weight(archs),
+        core_seconds=cost.units * cost.unit_seconds * compile_weight(archs),
         wall_seconds=wall,
     )
 
@@ -86,7 +86,12 @@ def _estimate_build_seconds(
     cost: Cost, archs: ArchList, host: HostFacts, jobs: int, threads: int
 ) -> float:
     """Rounds of units, each as long as its architectures one after the other on its threads."""
-    unit = cost.unit_seconds * weight(archs) * math.ceil(passes(archs) / threads) / passes(archs)
+    unit = (
+        cost.unit_seconds
+        * compile_weight(archs)
+        * math.ceil(nvcc_passes(archs) / threads)
+        / nvcc_passes(archs)
+    )
     crowd = max(1.0, jobs * threads / host.cores)
     return math.ceil(cost.units / jobs) * unit * crowd
 

@@ -12,11 +12,11 @@ from pipelines.core.architectures import archs as arch_lists
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import line, secret
-from pipelines.core.paths import home
+from pipelines.core.hosttext import remember_secret, safe_line
+from pipelines.core.paths import project_dir
 from pipelines.core.target import AXES, Target
 from pipelines.core.toolsets import Api, Toolset
-from pipelines.core.units import counted, few
+from pipelines.core.units import join_first, pluralize
 from pipelines.hosts.base import Events, Host, OpenOptions, Silent, Supply
 from pipelines.plan.config.model import Config
 from pipelines.plan.provisioning.resources import (
@@ -31,7 +31,7 @@ from pipelines.plan.provisioning.resources import (
     load_resources,
 )
 from pipelines.recipe import naming
-from pipelines.recipe.archmap import Translated, translate
+from pipelines.recipe.archmap import Translated, translate_archs
 from pipelines.recipe.buildsystem import build_requires
 from pipelines.recipe.found import taken_from
 from pipelines.recipe.load import check_python, for_cell, load_recipe
@@ -160,8 +160,8 @@ class BuildPlan:
         kinds |= {name: one.spec["kind"] for one in self.wanted for name in one.uploads}
         files = cache.missing(name for name in kinds if lock.tools[name].pinned)
         source = [] if self.source.is_here() else [f"the source of {self.target.package}"]
-        many = counted(len(source) + len(files), "file")
-        says = f"offline, and {many} missing or damaged here: {few([*source, *files])}"
+        many = pluralize(len(source) + len(files), "file")
+        says = f"offline, and {many} missing or damaged here: {join_first([*source, *files])}"
         finding = partial(Finding, hint=_FETCH, source="offline", raises="LockError")
         if source or any(kinds[name] in host.always_sent for name in files):
             yield finding(id="offline-files", level="error", actual=says)
@@ -221,7 +221,8 @@ def resolve_given(request: Request) -> ExternalWheel | None:
         if said := request.axes.get(axis):
             flag = (AXES[axis].flag or axis).replace("_", "-")
             raise ConfigError(
-                f"--{flag} {said} is for recipes, and --wheel {line(request.wheel, 200)} is built",
+                f"--{flag} {said} is for recipes, and --wheel {safe_line(request.wheel, 200)} "
+                "is built",
                 hint="Leave one of them out; the audit shows what is in a wheel.",
             )
     return read_external(request.wheel)
@@ -243,8 +244,8 @@ def resolve_target(
     default, asked = settings.default, request.axes
     host = asked.get("host") or default.host
     settings.host(host)
-    archs = gpus.read(archs_asked(settings, request, recipe), native)
-    arch_lists.check(archs, recipe.cuda)
+    archs = gpus.parse_gpu_archs(archs_asked(settings, request, recipe), native)
+    arch_lists.require_supported_archs(archs, recipe.cuda)
     return Target(
         host=host,
         recipe=recipe.name,
@@ -256,7 +257,7 @@ def resolve_target(
     )
 
 
-def settle(recipe: Recipe, request: Request) -> Recipe:
+def finalize_recipe(recipe: Recipe, request: Request) -> Recipe:
     """The recipe, reproducible if the request or its division requires that.
 
     Raises :class:`ConfigError` if it cannot be divided.
@@ -294,9 +295,9 @@ def _resolve_cell(
     """The external wheel, if requested; what is built or tested, where, for which GPUs."""
     given = resolve_given(request)
     if given is None:
-        recipe = settle(resolve_recipe(settings, request), request)
+        recipe = finalize_recipe(resolve_recipe(settings, request), request)
         target = resolve_target(settings, request, recipe, native)
-        archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
+        archs = translate_archs(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
         return None, recipe, target, archs
     from pipelines.plan.prebuilt.external import recipe_of
 
@@ -354,11 +355,11 @@ def open_host(
     api: Api = "plain",
 ) -> Host:
     """The target's host for a package that needs ``api``; nothing is started yet."""
-    given = OpenOptions(target.python, cache, events or Silent(), secret, api)
+    given = OpenOptions(target.python, cache, events or Silent(), remember_secret, api)
     return settings.host(target.host).open(target.host, given)
 
 
-def resolve(
+def resolve_build_plan(
     settings: Config,
     request: Request,
     *,
@@ -401,7 +402,7 @@ def resolve(
         layout=layout_of(resources, place),
         cache=cache,
         compile_cache=settings.compile_cache,
-        out=home() / settings.out,
+        out=project_dir() / settings.out,
         supply=lambda: settings.host(target.host).supply(cache.lock),
         others=lambda: settings.others(target.host, cache.lock),
         given=given,

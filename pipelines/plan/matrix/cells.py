@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from pipelines.core.architectures.archs import ArchList
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import nearest
+from pipelines.core.model import suggest_nearest
 from pipelines.core.target import Target
-from pipelines.core.units import few
-from pipelines.core.versions import minor, python_release, within
+from pipelines.core.units import join_first
+from pipelines.core.versions import minor_release, python_release, release_in_range
 from pipelines.plan.matrix.torches import load_torches
 from pipelines.recipe.load import RELEASE
 from pipelines.recipe.model import Recipe
@@ -34,7 +34,7 @@ class Named(NamedTuple):
     target: Target
 
 
-def expand(
+def expand_cells(
     recipe: Recipe,
     asked: Mapping[str, Iterable[str]],
     archs: Iterable[ArchList],
@@ -77,7 +77,7 @@ def patterns_of(*globs: str) -> list[str]:
     return [part for glob in globs for part in glob.replace(",", " ").split()]
 
 
-def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
+def select_cells(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
     """The cells whose names match any of ``globs`` (``cp312-torch2.8-*``); all without globs.
 
     Raises :class:`ConfigError` for a glob without a match, with the nearest cell.
@@ -93,7 +93,8 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
             names = [cell.name for cell in cells]
             raise ConfigError(
                 f"no cell is called '{pattern[:80]}'",
-                hint=f"{nearest(pattern, names, 'The nearest is {}. ')}There are: {few(names)}.",
+                hint=f"{suggest_nearest(pattern, names, 'The nearest is {}. ')}There are: "
+                f"{join_first(names)}.",
             )
     if not patterns:
         return list(cells)
@@ -116,7 +117,7 @@ def _selected_torches(recipe: Recipe, asked: tuple[str, ...]) -> tuple[str, ...]
         return ("",)
     if recipe.tested_with:  # one wheel for all
         return asked or (recipe.torch,)
-    return asked or tuple(t for t in load_torches() if within(t, recipe.supports.torch))
+    return asked or tuple(t for t in load_torches() if release_in_range(t, recipe.supports.torch))
 
 
 def _axis_values(
@@ -128,9 +129,9 @@ def _axis_values(
     """
     cudas: tuple[str, ...] = (recipe.cuda,)
     pythons = recipe.pythons
-    build = load_torches().get(minor(torch)) if torch else None
+    build = load_torches().get(minor_release(torch)) if torch else None
     if build is not None:
-        cudas = tuple(c for c in build.cudas if within(c, recipe.supports.cuda))
+        cudas = tuple(c for c in build.cudas if release_in_range(c, recipe.supports.cuda))
         pythons = tuple(p for p in pythons if p in build.python)
     if recipe.wheel_tag:  # one wheel for all
         pythons = pythons[:1]

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from pipelines.core.finding import Finding
 from pipelines.core.model import Dated, Model, Text, read_data
-from pipelines.core.versions import Range, known, within
+from pipelines.core.versions import Range, parse_release, release_in_range
 
 COMPAT_FILE = Path(__file__).resolve().with_name("compat.yaml")
 
@@ -24,7 +24,7 @@ FACTS: tuple[str, ...] = get_args(Fact)
 
 
 def _validate_version_text(text: str) -> str:
-    if known(text) is None:
+    if parse_release(text) is None:
         raise ValueError("not a version")
     return text
 
@@ -48,7 +48,7 @@ class Rule(Dated):
     def applies(self, facts: Mapping[str, str]) -> bool:
         """Whether every fact that it names is known and lies in its range."""
         for fact, wanted in self.when.items():
-            version = known(facts.get(fact))
+            version = parse_release(facts.get(fact))
             if version is None or not SpecifierSet(wanted).contains(version, prereleases=True):
                 return False
         return True
@@ -84,7 +84,7 @@ class Compat(Model):
     def least_driver(self, cuda: str) -> str:
         """The oldest Windows driver that runs programs of a release; empty: unknown."""
         for rule in self.rules:
-            if {*rule.when} == {"driver", "cuda"} and within(cuda, rule.when["cuda"]):
+            if {*rule.when} == {"driver", "cuda"} and release_in_range(cuda, rule.when["cuda"]):
                 return rule.when["driver"].removeprefix("<")
         return ""
 
@@ -101,7 +101,7 @@ def load_compat(path: Path = COMPAT_FILE) -> Compat:
     return read_data(path, Compat, hint="See pipelines/plan/matrix/compat.py.")
 
 
-def broken(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Rule]:
+def applicable_rules(rules: Iterable[Rule], facts: Mapping[str, str]) -> list[Rule]:
     """The rules that apply to ``facts`` (of :data:`FACTS`), errors first, else in order.
 
     Raises ``ValueError`` for an unknown fact: a typo in a caller must not look like good news.

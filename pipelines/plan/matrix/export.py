@@ -17,7 +17,7 @@ from pipelines.plan.prebuilt.decide import Decision
 GHA_MOST = 256
 
 
-def as_json(plan: Plan) -> dict[str, Any]:
+def plan_as_json(plan: Plan) -> dict[str, Any]:
     """The whole plan: ``schema`` 1, sizes in bytes, times in seconds."""
     recipe, ground = plan.recipe, plan.ground
     return {
@@ -59,7 +59,7 @@ def _way(way: Decision) -> dict[str, Any]:
     return {"way": way.action, "why": way.why, "prebuilt": place}
 
 
-def as_gha(plan: Plan) -> dict[str, Any]:
+def plan_as_gha_matrix(plan: Plan) -> dict[str, Any]:
     """A value for ``strategy.matrix``: the cells that can give a wheel, and nothing else.
 
     For a divided plan: the shards of those that have several. Raises :class:`ConfigError` without

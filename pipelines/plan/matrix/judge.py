@@ -13,25 +13,25 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from pipelines.core.architectures.archs import capability, check
-from pipelines.core.architectures.gpus import load_table
+from pipelines.core.architectures.archs import compute_capability, require_supported_archs
+from pipelines.core.architectures.gpus import load_gpu_table
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
 from pipelines.core.model import Dated
 from pipelines.core.target import Target
-from pipelines.core.toolsets import MSVC, NEEDED, able
-from pipelines.core.units import few
-from pipelines.core.versions import free_threaded, minor, python_release, within
+from pipelines.core.toolsets import MSVC, NEEDED, toolsets_with_api
+from pipelines.core.units import join_first
+from pipelines.core.versions import free_threaded, minor_release, python_release, release_in_range
 from pipelines.hosts.base import Supply
 from pipelines.plan.matrix import compat
 from pipelines.plan.matrix.budget import Budget, plan_budget
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.paths import MAX_PATH, Longest, kept, longest_path
+from pipelines.plan.matrix.paths import MAX_PATH, Longest, included_files, longest_path
 from pipelines.plan.matrix.torches import load_torches
-from pipelines.recipe.archmap import Translated, translate
+from pipelines.recipe.archmap import Translated, translate_archs
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe, known_fixes
-from pipelines.recipe.naming import fixes_of, local_version, wheel_name
+from pipelines.recipe.naming import expected_wheel_name, fixes_of, local_version
 from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.lock import load_lock
 from pipelines.toolchain.variants import wanted_file
@@ -97,7 +97,7 @@ def _warning(rule: str, says: str, hint: str, source: str) -> Finding:
     return Finding(id=rule, level="warning", actual=says, hint=hint, source=source)
 
 
-def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Judged]:
+def judge_targets(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Judged]:
     """Every target, in order, with its findings, errors first."""
     broken = _lookup(ground.rules, ground.host.msvc)
     names = [*_name_rules(recipe, ground)]
@@ -117,8 +117,8 @@ def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Jud
 
 def _name_rules(recipe: Recipe, ground: Ground) -> Iterator[Finding]:
     """Names in the source that are invalid on Windows, which :func:`pack` refuses to send."""
-    if faults := tree_faults(kept(ground.names or (), recipe.exclude)):
-        says = few(f"{name} ({reason})" for name, reason in faults.items())
+    if faults := tree_faults(included_files(ground.names or (), recipe.exclude)):
+        says = join_first(f"{name} ({reason})" for name, reason in faults.items())
         hint = "rename them, or leave them out with 'exclude' in the recipe"
         yield _rule_error(
             "file-names", f"Windows cannot have {says}", hint, shown_file(recipe.name)
@@ -139,8 +139,8 @@ def _judge_target(
     ]
     archs = budget = None
     try:
-        check(target.archs, target.cuda)
-        archs = translate(recipe.arch_map, target.archs, target.cuda, recipe.name)
+        require_supported_archs(target.archs, target.cuda)
+        archs = translate_archs(recipe.arch_map, target.archs, target.cuda, recipe.name)
         findings += [_warning("archs", note, "", "the recipe") for note in archs.notes]
     except ConfigError as error:
         findings.append(_rule_error("archs", error.message, error.hint, "pipelines/recipes"))
@@ -159,7 +159,7 @@ def _judge_target(
     local = wheel = ""
     if recipe.is_wheel:
         local = local_version(recipe, target.cuda, target.torch or None)
-        wheel = wheel_name(recipe, local, target.python)
+        wheel = expected_wheel_name(recipe, local, target.python)
     return Judged(target, tuple(findings), archs, budget, longest, local, wheel)
 
 
@@ -216,7 +216,9 @@ def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     if tools.name != MSVC.name or not tools.version:
         return
     facts = {"msvc": tools.version, "cuda": target.cuda, "torch": target.torch}
-    for rule in compat.broken(compat.load_compat().rules, {k: v for k, v in facts.items() if v}):
+    for rule in compat.applicable_rules(
+        compat.load_compat().rules, {k: v for k, v in facts.items() if v}
+    ):
         if "msvc" in rule.when:
             yield rule.finding()
 
@@ -252,7 +254,7 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
     has, where = supply.toolset, shown_file(recipe.name)
     bare = bool(recipe.host_requires) and not supply.programs
     if recipe.api not in has.apis:
-        can = " or ".join(one.name for one in able(recipe.api))
+        can = " or ".join(one.name for one in toolsets_with_api(recipe.api))
         says = f"{recipe.name} needs {NEEDED[recipe.api]}, which requires {can}"
         says += f"; the toolset of {host} is '{has.label}': {has.limitation}"
         yield "host-toolset", says, "" if bare else supply.slot, f"{where}: api: {recipe.api}"
@@ -305,7 +307,7 @@ def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
         ("torch", target.torch, recipe.supports.torch),
         ("cuda", target.cuda, recipe.supports.cuda),
     ):
-        if value and not within(value, range_):
+        if value and not release_in_range(value, range_):
             says = f"{_called(recipe)} supports {name} {range_}, not {value}"
             yield _rule_error(f"recipe-{name}", says, f"--{name} in that range", where)
 
@@ -322,7 +324,7 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
         yield _warning("torch-cpu", says, "test on a host with CUDA", supply.origin)
         return
     table = load_torches()
-    build = table.get(minor(target.torch))
+    build = table.get(minor_release(target.torch))
     if build is None:
         says = (
             f"torch {target.torch} is not in the table, which ends with {[*table][-1]}: not checked"
@@ -377,9 +379,9 @@ def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
 
     @cache
     def broken(cuda: str, torch: str, python: str, arch: str) -> tuple[compat.Rule, ...]:
-        facts = {"cuda": cuda, "torch": torch, "arch": capability(arch), "msvc": msvc or ""}
+        facts = {"cuda": cuda, "torch": torch, "arch": compute_capability(arch), "msvc": msvc or ""}
         facts["freethreaded"] = python_release(python) if free_threaded(python) else ""
-        return tuple(compat.broken(rules, {k: v for k, v in facts.items() if v}))
+        return tuple(compat.applicable_rules(rules, {k: v for k, v in facts.items() if v}))
 
     return broken
 
@@ -388,10 +390,10 @@ def old_rows(target: Target, rules: Iterable[compat.Rule]) -> Iterator[Finding]:
     """The data behind a verdict that was last confirmed long ago."""
     rows: dict[str, Dated] = {f"compat.yaml, {rule.id}": rule for rule in rules}
     table = compat.load_compat()
-    rows |= {"gpus.yaml": load_table(), "toolkits.yaml": toolkit.load_table()}
+    rows |= {"gpus.yaml": load_gpu_table(), "toolkits.yaml": toolkit.load_cuda_table()}
     rows |= {"compat.yaml, drivers": table.drivers, "compat.yaml, windows": table.builds}
-    if build := load_torches().get(minor(target.torch)):
-        rows[f"torch.yaml, {minor(target.torch)}"] = build
+    if build := load_torches().get(minor_release(target.torch)):
+        rows[f"torch.yaml, {minor_release(target.torch)}"] = build
     hint = "check that it is still true, and set its date"
     for name, row in rows.items():
         if row.old:

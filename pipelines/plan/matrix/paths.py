@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import PureWindowsPath
 
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.worktree import matches
+from pipelines.recipe.worktree import matches_any_glob
 
 #: Characters, the final NUL not counted.
 MAX_PATH = 259
@@ -36,10 +36,10 @@ class Longest:
         return len(self.path) <= MAX_PATH
 
 
-def kept(names: Iterable[str], exclude: Iterable[str]) -> list[str]:
+def included_files(names: Iterable[str], exclude: Iterable[str]) -> list[str]:
     """The files of a tree (with ``/``) that are sent to the host."""
     patterns = tuple(exclude)
-    return [name for name in names if not matches(name, patterns)]
+    return [name for name in names if not matches_any_glob(name, patterns)]
 
 
 def longest_path(recipe: Recipe, names: Iterable[str], python: str, root: str) -> Longest:
@@ -49,7 +49,7 @@ def longest_path(recipe: Recipe, names: Iterable[str], python: str, root: str) -
     """
     directory = rf"{root}\{'0' * JOB}\src"
     best, twice = directory, False
-    for name, again in _iter_build_paths(recipe, kept(names, recipe.exclude), python):
+    for name, again in _iter_build_paths(recipe, included_files(names, recipe.exclude), python):
         path = rf"{directory}\{name}"
         if again:
             path = rf"{directory}\{again}\{_bare(directory)}\{name}"

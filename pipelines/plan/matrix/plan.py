@@ -10,27 +10,27 @@ from pathlib import Path
 
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
-from pipelines.core.paths import home
+from pipelines.core.paths import project_dir
 from pipelines.core.target import Target
 from pipelines.core.toolsets import MSVC
-from pipelines.core.versions import minor
+from pipelines.core.versions import minor_release
 from pipelines.hosts.base import Supply
 from pipelines.plan.config.model import Config
 from pipelines.plan.matrix import cells
 from pipelines.plan.matrix.buildplan import (
     Request,
     archs_asked,
+    finalize_recipe,
     jobs_asked,
     open_cache,
-    resolve,
-    settle,
+    resolve_build_plan,
 )
 from pipelines.plan.matrix.hostfacts import HostFacts
-from pipelines.plan.matrix.judge import Ground, Judged, judge
-from pipelines.plan.matrix.shares import Shares, reckon
-from pipelines.plan.prebuilt.candidates import offers_of
-from pipelines.plan.prebuilt.decide import Decision, decide, platforms_of
-from pipelines.plan.provisioning.base import fill
+from pipelines.plan.matrix.judge import Ground, Judged, judge_targets
+from pipelines.plan.matrix.shares import Shares, estimate_shares
+from pipelines.plan.prebuilt.candidates import list_wheel_offers
+from pipelines.plan.prebuilt.decide import Decision, apply_strategy, platforms_of
+from pipelines.plan.provisioning.base import fill_placeholders
 from pipelines.plan.provisioning.resources import load_resources
 from pipelines.recipe.load import check_torch, for_cell, load_recipe
 from pipelines.recipe.model import SEARCHING, Recipe
@@ -123,13 +123,15 @@ class Plan:
             if row.possible and row.way.action == "build" and archs and row.judged.budget:
                 recipe = for_cell(self.recipe, cuda=row.target.cuda)
                 host = self.ground.host
-                found = reckon(recipe, host, archs.effective, count, jobs=jobs, names=names)
+                found = estimate_shares(
+                    recipe, host, archs.effective, count, jobs=jobs, names=names
+                )
                 if found is not None:
                     made[row.name] = found
         return replace(self, shares=made)
 
 
-def planned(
+def plan_matrix(
     settings: Config,
     request: Request,
     *,
@@ -147,7 +149,7 @@ def planned(
     name = axes.get("host") or settings.default.host
     host = settings.host(name)
     recipe = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
-    recipe = settle(recipe, request)
+    recipe = finalize_recipe(recipe, request)
     if torch := axes.get("torch"):
         check_torch(recipe, torch)
     cache = open_cache(settings)
@@ -158,18 +160,20 @@ def planned(
     ground = lay_ground(recipe, cache, facts, supply, others, jobs=jobs_asked(settings, request))
     if cache.offline:
         ground = replace(
-            ground, offline=lambda one: resolve(settings, request.of(one)).offline_rules()
+            ground,
+            offline=lambda one: resolve_build_plan(settings, request.of(one)).offline_rules(),
         )
     lists = [
-        gpus.read(text, facts.native) for text in archs_asked(settings, request, recipe).split("|")
+        gpus.parse_gpu_archs(text, facts.native)
+        for text in archs_asked(settings, request, recipe).split("|")
     ]
     versions = {axis: cells.patterns_of(text) for axis, text in axes.items() if axis not in _CHOSEN}
-    named = cells.expand(recipe, versions, lists, host=name)
-    named = cells.select(named, [select] if select else [])
-    judged = judge(recipe, (cell.target for cell in named), ground)
+    named = cells.expand_cells(recipe, versions, lists, host=name)
+    named = cells.select_cells(named, [select] if select else [])
+    judged = judge_targets(recipe, (cell.target for cell in named), ground)
     platforms = platforms_of(windows=host.is_windows)
-    ways = decisions(recipe, named, platforms, offline=cache.offline)
-    here = what_is_here(cache, judged, home() / settings.out, supply)
+    ways = cell_decisions(recipe, named, platforms, offline=cache.offline)
+    here = what_is_here(cache, judged, project_dir() / settings.out, supply)
     rows = zip((cell.name for cell in named), judged, ways, here, strict=True)
     return Plan(recipe, ground, tuple(Row(*row) for row in rows), tuple(host.notes(name)))
 
@@ -195,10 +199,10 @@ def lay_ground(
 
     def unavailable(target: Target) -> list[str]:
         """The lock knows torch by its minor releases."""
-        known = target.model_copy(update={"torch": minor(target.torch)})
+        known = target.model_copy(update={"torch": minor_release(target.torch)})
         # A crate is for no Python, and a plan of it has none.
         asked = (name for name in wanted if target.python or "{python}" not in name)
-        names = [fill(name, target.fields()) for name in asked]
+        names = [fill_placeholders(name, target.fields()) for name in asked]
         found = cache.lock.unavailable(names, known, supply.replacements)
         for cell in () if supply.existing else tested(known):
             if cell.torch != known.torch:
@@ -211,7 +215,7 @@ def lay_ground(
         return cells_of_tests(recipe, target, lock, instead, existing=supply.existing)
 
     def untested(target: Target) -> list[str]:
-        known = {minor(cell.torch) for cell in tested(target)}
+        known = {minor_release(cell.torch) for cell in tested(target)}
         return [release for release in recipe.tested_with if release not in known]
 
     return Ground(
@@ -226,20 +230,20 @@ def lay_ground(
     )
 
 
-def decisions(
+def cell_decisions(
     recipe: Recipe, named: Iterable[cells.Named], platforms: Sequence[str], *, offline: bool = False
 ) -> list[Decision]:
     """The strategy's decision on each cell; each place of ``prebuilt`` is listed once.
 
     Raises :class:`ConfigError` for a place that cannot be listed.
     """
-    look = remember(partial(offers_of, offline=offline))
+    look = remember(partial(list_wheel_offers, offline=offline))
     for place in recipe.prebuilt if recipe.strategy in SEARCHING else ():
         look(place, recipe.distribution)
     made = []
     for name, target in named:
         try:
-            made.append(decide(recipe, target, name=name, platforms=platforms, look=look))
+            made.append(apply_strategy(recipe, target, name=name, platforms=platforms, look=look))
         except ConfigError as error:
             made.append(Decision("none", error.message))
     return made

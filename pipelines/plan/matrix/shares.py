@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipelines.core import units
 from pipelines.core.architectures.archs import ArchList
-from pipelines.plan.matrix.budget import plan_budget, weight
+from pipelines.plan.matrix.budget import compile_weight, plan_budget
 from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost, Recipe
 from pipelines.record.shards import MOST
@@ -37,13 +37,14 @@ class Shares:
     def summary(self) -> str:
         """For people."""
         return (
-            f"{units.counted(self.count, 'shard')} of {units.counted(self.units, 'unit')}: the "
-            f"longest takes about {units.estimate(self.longest_seconds)}, all of them on one host "
-            f"{units.estimate(self.alone_seconds)}"
+            f"{units.pluralize(self.count, 'shard')} of {units.pluralize(self.units, 'unit')}: the "
+            f"longest takes about {units.format_estimate(self.longest_seconds)}, all of them on "
+            "one host "
+            f"{units.format_estimate(self.alone_seconds)}"
         )
 
 
-def alike(cost: Cost) -> Cost:
+def pin_nvcc_threads(cost: Cost) -> Cost:
     """The cost of units that several hosts compile: with the same number of nvcc threads.
 
     That number is in their commands, which must be equal everywhere.
@@ -68,12 +69,14 @@ def shares_for(
         return 1, "because the recipe has no costs"
     if len(hosts) < 2:  # noqa: PLR2004
         return 1, "because there is only one host"
-    alone = min(plan_budget(alike(cost), host, archs, jobs).wall_seconds for host in hosts)
+    alone = min(
+        plan_budget(pin_nvcc_threads(cost), host, archs, jobs).wall_seconds for host in hosts
+    )
     count = max(1, min(len(hosts), cost.units, MOST, int(alone / least)))
-    return count, f"for {len(hosts)} hosts; one alone would take {units.estimate(alone)}"
+    return count, f"for {len(hosts)} hosts; one alone would take {units.format_estimate(alone)}"
 
 
-def reckon(
+def estimate_shares(
     recipe: Recipe,
     host: HostFacts,
     archs: ArchList,
@@ -91,10 +94,10 @@ def reckon(
     if cost is None:
         return None
     seconds = _unit_seconds(recipe, cost, names or ())
-    cost = alike(cost).model_copy(update={"units": len(seconds)})
+    cost = pin_nvcc_threads(cost).model_copy(update={"units": len(seconds)})
     if not count:
         count, _ = shares_for(cost, [host] * RUNNERS, archs, jobs)
-    each = {str(number): one * weight(archs) for number, one in enumerate(seconds)}
+    each = {str(number): one * compile_weight(archs) for number, one in enumerate(seconds)}
     most = plan_budget(cost, host, archs, jobs).jobs
     longest = max(
         _schedule_makespan([each[unit] for unit in share], most)

@@ -14,7 +14,7 @@ from pipelines.core.console import console, say
 from pipelines.core.tables import between_words, print_columns
 from pipelines.plan.matrix.plan import Plan, Row
 from pipelines.recipe.load import shown_file
-from pipelines.reports.findings import table
+from pipelines.reports.findings import findings_table
 
 _COLUMNS = ("cell", "verdict", "archs", "jobs", "memory", "core h", "time", "path", "cached")
 _UNKNOWN = "?"
@@ -38,8 +38,8 @@ def print_table(plan: Plan) -> None:
         say(recipe.skip, "yellow")
         return
     if host.cores:
-        memory = f"{units.gib(host.memory)} of memory"
-        memory += f", {units.gib(host.commit)} to reserve" if host.commit else ""
+        memory = f"{units.format_gib(host.memory)} of memory"
+        memory += f", {units.format_gib(host.commit)} to reserve" if host.commit else ""
         say(f"on {host.origin}: {host.cores} cores, {memory}")
     else:
         say(f"{host.origin} was not asked: add --ask for jobs, memory and time", "yellow")
@@ -62,7 +62,7 @@ def print_table(plan: Plan) -> None:
     style = "green" if built or taken else "red"
     say(f"{len(built)} of {len(rows)} cells can be built{more}", style)
     if plan.others:
-        more = units.counted(plan.others, "more cell")
+        more = units.pluralize(plan.others, "more cell")
         say(f"{more}, not checked here: invoke plan --select '*'", "dim")
 
 
@@ -81,9 +81,9 @@ def _plan_table_row(row: Row) -> list[str]:
         verdict,
         escape(str(judged.archs.effective if judged.archs else row.target.archs)),
         f"{budget.jobs} x {budget.threads}" if budget else _UNKNOWN,
-        units.gib(budget.peak) if budget else _UNKNOWN,
+        units.format_gib(budget.peak) if budget else _UNKNOWN,
         f"{budget.core_seconds / 3600:.1f}" if budget else _UNKNOWN,
-        units.estimate(budget.wall_seconds) if budget else _UNKNOWN,
+        units.format_estimate(budget.wall_seconds) if budget else _UNKNOWN,
         f"{len(longest.path)}" if longest else _UNKNOWN,
         "wheel" if row.here.wheel else f"CUDA {files}" if files else _UNKNOWN,
     ]
@@ -93,10 +93,10 @@ def _print_findings(rows: Sequence[Row]) -> None:
     """Each finding once, with the number of its cells."""
     counted = Counter(finding for row in rows for finding in row.judged.findings)
     found = sorted(counted.items(), key=lambda item: (not item[0].failed, -item[1]))
-    every = units.counted(len(rows), "cell")
+    every = units.pluralize(len(rows), "cell")
     cells = {n: "all cells" if n == len(rows) else f"{n} of {every}" for _, n in found}
     named = (finding.model_copy(update={"subject": cells[n]}) for finding, n in found)
-    console.print(table(named, grouped=True))
+    console.print(findings_table(named, grouped=True))
 
 
 def _print_shares(plan: Plan) -> None:
@@ -105,7 +105,7 @@ def _print_shares(plan: Plan) -> None:
     for name, shares in plan.shares.items():
         grouped.setdefault(shares.summary, []).append(name)
     for text, names in grouped.items():
-        which = "each cell" if len(names) == len(plan.rows) else units.few(names, most=3)
+        which = "each cell" if len(names) == len(plan.rows) else units.join_first(names, most=3)
         say(f"{which}: {text}")
     if grouped:
         say("Preparing hosts, transfers and the link are not included: docs/shards.md.", "dim")

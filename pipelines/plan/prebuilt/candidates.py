@@ -8,12 +8,12 @@ from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import own_part, sha256_of
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.remote.files import replace
 from pipelines.toolchain import sources
 from pipelines.toolchain.indexpage import IndexPageError, read_project
 from pipelines.toolchain.lock import Cache
-from pipelines.toolchain.obtaining import obtain
+from pipelines.toolchain.obtaining import download_from_sources
 
 _SUMS = "SHA256SUMS"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -35,7 +35,7 @@ class Offer:
         return None if "://" in self.place else Path(self.place)
 
 
-def offers_of(place: str, project: str, *, offline: bool = False) -> list[Offer]:
+def list_wheel_offers(place: str, project: str, *, offline: bool = False) -> list[Offer]:
     """The wheels at ``place``: a directory (with SHA256SUMS, if it has one) or a simple index.
 
     With ``offline`` an index counts as empty. Raises :class:`ConfigError` if it is neither or
@@ -92,7 +92,7 @@ def stated_sha256(file: str, digest: str | None) -> str | None:
     if digest is None or _DIGEST.fullmatch(small := digest.lower()):
         return digest and small
     raise ConfigError(
-        f"{line(file, 200)}: its index states the sha256 '{line(digest, 80)}'",
+        f"{safe_line(file, 200)}: its index states the sha256 '{safe_line(digest, 80)}'",
         hint="Expected 64 hexadecimal digits: report it to the index's maintainer.",
     )
 
@@ -130,5 +130,5 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
                 hint="Download it into a directory, and name that directory.",
             )
         source = sources.Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
-        obtain(offer.file, "prebuilt", (source,), own_part(path), keep=keep)
+        download_from_sources(offer.file, "prebuilt", (source,), own_part(path), keep=keep)
     return path

@@ -31,9 +31,9 @@ from pipelines.core.errors import (
     LockError,
     PipelineError,
     SetupError,
-    named,
+    error_class,
 )
-from pipelines.core.hosttext import block, line
+from pipelines.core.hosttext import safe_block, safe_line
 from pipelines.core.model import FileName, Model, first_problem, read_data
 from pipelines.core.shell import pip_install
 from pipelines.core.versions import python_release
@@ -177,7 +177,7 @@ def resolve_closure(
     if done.returncode:
         raise _explain_uv_failure(requirements[0], done.stderr, offline=offline)
     offers = _choose_locked_wheels(done.stdout, python, platforms)
-    return Closure(offers, tuple(line(text, 300) for text in _YANKED.findall(done.stderr)))
+    return Closure(offers, tuple(safe_line(text, 300) for text in _YANKED.findall(done.stderr)))
 
 
 def _uv_environment() -> Mapping[str, str]:
@@ -194,16 +194,16 @@ def _uv_environment() -> Mapping[str, str]:
 
 
 def _explain_uv_failure(first: str, stderr: str, *, offline: bool) -> PipelineError:
-    text = block(stderr, 1500)
+    text = safe_block(stderr, 1500)
     flat = " ".join(stderr.split())
     where = " (--offline: only the wheelhouse was searched)" if offline else ""
     for known in read_data(_PATTERNS, ErrorPatterns).patterns:
         if match := re.search(known.pattern, flat):
-            reason = known.message.format(*(line(part, 200) for part in match.groups()))
-            message = f"{line(first, 200)}: {reason}{where}\n{text}"
-            return named(known.kind)(message, hint=known.hint)
+            reason = known.message.format(*(safe_line(part, 200) for part in match.groups()))
+            message = f"{safe_line(first, 200)}: {reason}{where}\n{text}"
+            return error_class(known.kind)(message, hint=known.hint)
     return ConfigError(
-        f"{line(first, 200)} cannot be resolved{where}\n{text}",
+        f"{safe_line(first, 200)} cannot be resolved{where}\n{text}",
         hint="Its requirements conflict: choose other versions with --with.",
     )
 
@@ -215,7 +215,7 @@ def _choose_locked_wheels(text: str, python: str, platforms: Sequence[str]) -> t
     except ValidationError as error:
         raise LockError(f"uv returned an invalid lock: {first_problem(error)}") from None
     except tomllib.TOMLDecodeError as error:
-        raise LockError(f"uv returned an invalid lock: {line(error, 200)}") from None
+        raise LockError(f"uv returned an invalid lock: {safe_line(error, 200)}") from None
     tags = wheel_tags(python, platforms)
     made = []
     for package in lock.packages:
@@ -229,7 +229,7 @@ def _choose_locked_wheels(text: str, python: str, platforms: Sequence[str]) -> t
         ranked = sorted((min(fit, default=len(tags)), file) for file, fit in fits.items())
         if not ranked or ranked[0][0] == len(tags):
             raise ConfigError(
-                f"{line(package.name, 80)}: uv found no wheel for Python {python} there",
+                f"{safe_line(package.name, 80)}: uv found no wheel for Python {python} there",
                 hint="Choose another version with --with.",
             )
         made.append(next(o for each in every if (o := each.offer()).file == ranked[0][1]))

@@ -18,17 +18,17 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import sha256_of
-from pipelines.core.finding import failures
+from pipelines.core.finding import failure_lines
 from pipelines.core.target import Target
-from pipelines.core.toolsets import stamped
-from pipelines.core.versions import minor, version_of
-from pipelines.plan.prebuilt.candidates import Offer, offers_of
+from pipelines.core.toolsets import local_version_toolset
+from pipelines.core.versions import minor_release, parse_version
+from pipelines.plan.prebuilt.candidates import Offer, list_wheel_offers
 from pipelines.recipe.model import Recipe
 from pipelines.record.results import AuditedFile
 from pipelines.wheels.binaries import cuda_of
 from pipelines.wheels.checking import Installation, Kernels, Order
 from pipelines.wheels.checks import EXTERNAL, check_wheel
-from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.metadata import WheelFacts, inspect_wheel
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 from pipelines.wheels.toolkit import cuda_in, may_be
 
@@ -69,7 +69,7 @@ def platforms_of(*, windows: bool) -> tuple[str, ...]:
     return WINDOWS if windows else tuple(platform_tags())
 
 
-def match(
+def match_offers(
     recipe: Recipe, target: Target, offers: Iterable[Offer], platforms: Sequence[str] = WINDOWS
 ) -> Match:
     """The ``offers`` that fit ``target``, sorted by tag, then by how much their names state."""
@@ -99,7 +99,7 @@ def _rank_offer(
         return "not the name of a wheel", nothing
     if name != canonicalize_name(recipe.distribution):
         return f"another project, {name}", nothing
-    expected = version_of(recipe.version)
+    expected = parse_version(recipe.version)
     if expected is not None and version.public != expected.public:
         return f"version {version.public}, expected {expected.public}", nothing
     rank = min((tags[tag] for tag in own_tags if tag in tags), default=None)
@@ -112,11 +112,11 @@ def _rank_offer(
 def _states(local: str, target: Target) -> tuple[str, int]:
     """How a local version contradicts ``target``, and how much it leaves unstated."""
     cuda, torch = cuda_in(local), _TORCH.search(local)
-    if stamped(local):
+    if local_version_toolset(local):
         return "built in a sandbox, for tests only", 0
     if cuda and not may_be(cuda, target.cuda):
         return f"CUDA {cuda}, expected {target.cuda}", 0
-    if torch and target.torch and minor(torch[1]) != minor(target.torch):
+    if torch and target.torch and minor_release(torch[1]) != minor_release(target.torch):
         return f"torch {torch[1]}, expected {target.torch}", 0
     return "", (not torch) + (not cuda)
 
@@ -130,7 +130,7 @@ def _required_cuda_release(facts: WheelFacts, target: Target) -> str:
     return target.cuda if len(cuda_in(facts.version)) > len(major) else major
 
 
-def unstated(offer: Offer, target: Target) -> list[str]:
+def unstated_versions(offer: Offer, target: Target) -> list[str]:
     """Which of torch and CUDA the wheel's name does not state."""
     local = parse_wheel_filename(offer.file)[1].local or ""
     return [
@@ -143,13 +143,13 @@ def unstated(offer: Offer, target: Target) -> list[str]:
     ]
 
 
-def decide(
+def apply_strategy(
     recipe: Recipe,
     target: Target,
     *,
     name: str = "",
     platforms: Sequence[str] = WINDOWS,
-    look: Callable[[str, str], list[Offer]] = offers_of,
+    look: Callable[[str, str], list[Offer]] = list_wheel_offers,
 ) -> Decision:
     """Apply the recipe's strategy to ``target``, called ``name`` or by its id in messages.
 
@@ -168,7 +168,7 @@ def decide(
     refused: dict[str, str] = {}
     fitting: list[tuple[str, Offer]] = []
     for place in recipe.prebuilt:
-        matched = match(recipe, target, look(place, recipe.distribution), platforms)
+        matched = match_offers(recipe, target, look(place, recipe.distribution), platforms)
         fitting += [(place, offer) for offer in matched.offers]
         refused |= matched.refused
     if fitting:
@@ -184,7 +184,7 @@ def decide(
     )
 
 
-def examine(
+def audit_prebuilt_wheel(
     path: Path, offer: Offer, target: Target, platforms: Sequence[str] = WINDOWS
 ) -> AuditedFile:
     """Run all checks on a wheel that is to be used instead of a build.
@@ -195,7 +195,7 @@ def examine(
     sha256 = sha256_of(path)
     if offer.sha256 and sha256 != offer.sha256:  # its contents do not matter then
         raise _rejected_offer_error(offer, f"its sha256 is {sha256}, expected {offer.sha256}")
-    facts = inspect(path)
+    facts = inspect_wheel(path)
     own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
     checks = check_wheel(
         facts,
@@ -207,7 +207,7 @@ def examine(
         kernels=Kernels(target.archs, _required_cuda_release(facts, target), jit=True),
         stated=offer.sha256 or "",
     )
-    if wrong := failures(checks):
+    if wrong := failure_lines(checks):
         raise _rejected_offer_error(offer, "; ".join(wrong))
     return AuditedFile(file=path.name, sha256=facts.sha256, version=facts.version, checks=checks)
 
@@ -218,7 +218,7 @@ def examine_external(path: Path, sha256: str, installation: Installation) -> Aud
     ``sha256`` is that of the downloaded file. Raises :class:`AuditError` if the file is not a wheel
     or has changed.
     """
-    facts = inspect(path)
+    facts = inspect_wheel(path)
     if facts.sha256 != sha256:
         raise AuditError(
             f"{path.name} has sha256 {facts.sha256}, expected {sha256}",

@@ -8,11 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.core.errors import LockError
-from pipelines.core.files import disk_errors, own_part, sha256_of, whole
+from pipelines.core.files import atomic_output, disk_errors, own_part, sha256_of
 from pipelines.plan.prebuilt.candidates import Offer, obtain_offer
 from pipelines.remote.files import replace
 from pipelines.toolchain.lock import Cache
-from pipelines.toolchain.obtaining import obtain
+from pipelines.toolchain.obtaining import download_from_sources
 from pipelines.toolchain.sources import Source
 
 
@@ -34,7 +34,7 @@ def _cached(offer: Offer, cache: Cache) -> Offer:
         )
     path = cache.place(offer.file, sha256)
     if not cache.has(path, sha256):
-        with disk_errors(path.parent), whole(path, own_part(path)) as part:
+        with disk_errors(path.parent), atomic_output(path, own_part(path)) as part:
             shutil.copyfile(source, part)
     return Offer(offer.file, offer.place, sha256, path.stat().st_size)
 
@@ -54,6 +54,6 @@ def fetch_url(file: str, url: str, stated: str, cache: Cache) -> Offer:
             replace(part, here)
 
         part = here.with_name(f".{file}.part")
-        obtain(file, "given", [Source(file=file, url=url)], part, keep=keep)
+        download_from_sources(file, "given", [Source(file=file, url=url)], part, keep=keep)
         (fetched,) = fetch_all([Offer(file, str(here))], cache)
     return Offer(file, url, fetched.sha256, fetched.size)

@@ -24,9 +24,9 @@ from packaging.utils import (
 from pydantic import StringConstraints, model_validator
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line, secret
+from pipelines.core.hosttext import remember_secret, safe_line
 from pipelines.recipe.model import Recipe
-from pipelines.wheels.tags import WINDOWS, incompatibility
+from pipelines.wheels.tags import WINDOWS, tag_incompatibility
 
 #: Names and versions that may become part of file names.
 _PLAIN = re.compile(r"^\w[\w.+-]{0,79}\Z", re.ASCII)
@@ -118,7 +118,7 @@ def read_release(flag: str, requested: str) -> Requirement:
     ]
     if len(pins) != 1 or len(requirement.specifier) != 1 or requirement.marker or requirement.url:
         raise ConfigError(
-            f"--{flag} {line(requested, 200)}: expected one version, as NAME==VERSION",
+            f"--{flag} {safe_line(requested, 200)}: expected one version, as NAME==VERSION",
             hint=f"For example --{flag} {requirement.name}==1.2.3: the latest version changes.",
         )
     return requirement
@@ -145,8 +145,8 @@ def read_address(requested: str) -> Address:
         raise ValueError("https://", "expected the address of a file") from None
     user = None if parts.password else parts.username  # may be a token
     for text in (user, parts.password, parts.query):
-        secret(text or "")
-        secret(unquote(text or ""))
+        remember_secret(text or "")
+        remember_secret(unquote(text or ""))
     address = f"{parts.scheme}://{parts.hostname}{parts.path}"
     if parts.scheme != "https":
         raise ValueError(address, "expected https")
@@ -184,7 +184,7 @@ def _not_a_wheel(requested: str, file: str) -> ConfigError:
     except InvalidSdistFilename:
         return _invalid(requested, "not the name of a wheel")
     return ConfigError(
-        f"--wheel {line(requested, 200)}: a source distribution, not a wheel",
+        f"--wheel {safe_line(requested, 200)}: a source distribution, not a wheel",
         hint="It cannot be built here. Write a recipe: see docs/recipes.md.",
     )
 
@@ -192,20 +192,22 @@ def _not_a_wheel(requested: str, file: str) -> ConfigError:
 def _require_plain_name(made: ExternalWheel) -> ExternalWheel:
     for text in (made.name, made.version):
         if not _PLAIN.fullmatch(text):
-            raise _invalid(made.requested, f"its name or version cannot be used: {line(text, 80)}")
+            raise _invalid(
+                made.requested, f"its name or version cannot be used: {safe_line(text, 80)}"
+            )
     return made
 
 
 def _invalid(requested: str, why: str, flag: str = "wheel") -> ConfigError:
     such = _HINT if flag == "wheel" else f"For example --{flag} nvidia-cublas-cu12==12.9.1.4."
-    return ConfigError(f"--{flag} {line(requested, 200)}: {why}", hint=such)
+    return ConfigError(f"--{flag} {safe_line(requested, 200)}: {why}", hint=such)
 
 
 def refuse_incompatible(wheel: ExternalWheel, python: str, platforms: Sequence[str]) -> None:
     """Raise :class:`ConfigError` if the file's tags do not match the host."""
-    if wheel.tags and (why := incompatibility(wheel.tags, python, platforms)):
+    if wheel.tags and (why := tag_incompatibility(wheel.tags, python, platforms)):
         raise ConfigError(
-            f"--wheel {line(wheel.requested, 200)}: {why}",
+            f"--wheel {safe_line(wheel.requested, 200)}: {why}",
             hint=_incompatible_wheel_hint(wheel, python, platforms),
         )
 
@@ -262,25 +264,25 @@ def with_companions(
         requirement.name = canonicalize_name(requirement.name)
         if requirement.name == wheel.name:
             raise ConfigError(
-                f"--with {line(requirement, 200)}: already the tested wheel, {wheel.release}",
+                f"--with {safe_line(requirement, 200)}: already the tested wheel, {wheel.release}",
                 hint="Omit it. Extras are added with --wheel NAME[EXTRA]==VERSION.",
             )
         if known.setdefault(requirement.name, requirement).specifier != requirement.specifier:
             raise ConfigError(
-                f"--with {line(requirement, 200)} conflicts with "
-                f"{line(known[requirement.name], 200)}",
+                f"--with {safe_line(requirement, 200)} conflicts with "
+                f"{safe_line(known[requirement.name], 200)}",
                 hint="Name one version of it.",
             )
         pins[str(requirement)] = None
     path = Path(script).expanduser().absolute() if script else None
     if path is not None and not path.exists():
         raise ConfigError(
-            f"--script {line(script, 200)}: there is no such file",
-            hint=f"Paths are relative to {line(Path.cwd(), 200)}.",
+            f"--script {safe_line(script, 200)}: there is no such file",
+            hint=f"Paths are relative to {safe_line(Path.cwd(), 200)}.",
         )
     if path is not None and not path.is_dir() and (not path.is_file() or path.suffix != ".py"):
         raise ConfigError(
-            f"--script {line(script, 200)}: expected a .py file, or a directory of tests",
+            f"--script {safe_line(script, 200)}: expected a .py file, or a directory of tests",
             hint="test_*.py is run by pytest, any other file as a program.",
         )
     return replace(wheel, companions=tuple(pins), script=path)

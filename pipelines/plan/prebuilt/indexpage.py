@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line, shown_url
+from pipelines.core.hosttext import safe_line, shown_url
 from pipelines.core.workers import DiedError, TimedOutError, run_isolated
 from pipelines.plan.prebuilt.candidates import Offer, stated_sha256
 from pipelines.plan.prebuilt.repositories import is_repository, read_repository
@@ -63,7 +63,8 @@ def listed_on(file: File) -> Listed:
         return Listed(Offer(file.name, url), file.yanked, error.message)
     problem = ""
     if file.label.endswith(".whl") and file.label != file.name:
-        problem = f"the page calls it {line(file.label, 120)}, its address {line(file.name, 120)}"
+        label, name = safe_line(file.label, 120), safe_line(file.name, 120)
+        problem = f"the page calls it {label}, its address {name}"
     elif not url.startswith("https://"):
         problem = f"its page links to {shown_url(url)}, which is not https"
     return Listed(offer, file.yanked, problem)

@@ -14,9 +14,9 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from pipelines.core.hosttext import line, secret
+from pipelines.core.hosttext import remember_secret, safe_line
 from pipelines.core.model import first_problem
-from pipelines.toolchain.indexpage import File, IndexPage, IndexPageError, fetched
+from pipelines.toolchain.indexpage import File, IndexPage, IndexPageError, fetch_limited_response
 
 _PAGES = 100
 _FILES = 100_000
@@ -75,13 +75,13 @@ def _of_github(repository: str) -> Iterator[File]:
     server = os.environ.get("GITHUB_SERVER_URL") or "https://github.com"
     headers = {"Accept": "application/vnd.github+json"}
     if token := os.environ.get("GITHUB_TOKEN"):
-        headers["Authorization"] = f"Bearer {secret(token)}"
+        headers["Authorization"] = f"Bearer {remember_secret(token)}"
     for body in _pages(f"{api}/repos/{repository}/releases?per_page=30", headers):
         releases = _parse_api_answer(list[_Release], body)
         for asset in (asset for release in releases for asset in release.assets):
             where = asset.browser_download_url
             if not where.startswith(f"{server}/"):
-                raise IndexPageError(f"it offers {line(where, 120)}, on another host")
+                raise IndexPageError(f"it offers {safe_line(where, 120)}, on another host")
             name = _repository_file_name(unquote(urlsplit(where).path))
             digest = (asset.digest or "").removeprefix("sha256:") or None
             yield File(name, where, digest, asset.size, label=asset.name)
@@ -103,7 +103,7 @@ def _of_hugging_face(kind: str, repository: str) -> Iterator[File]:
 def _repository_file_name(path: str) -> str:
     """The file's name; a path with ``..`` may be that of another repository."""
     if {".", ".."} & {*path.split("/")}:
-        raise IndexPageError(f"it has a file {line(path, 120)}")
+        raise IndexPageError(f"it has a file {safe_line(path, 120)}")
     return path.rpartition("/")[2]
 
 
@@ -122,7 +122,7 @@ def _pages(url: str, headers: dict[str, str]) -> Iterator[bytes]:
         if url in seen or len(seen) >= _PAGES or not url.startswith(host):
             raise IndexPageError("its pages repeat, continue on another host or have no end")
         seen.add(url)
-        body, answer = fetched(url, headers, (host,))
+        body, answer = fetch_limited_response(url, headers, (host,))
         yield body
         following = answer.links.get("next", {}).get("url", "")
         url = following and urljoin(url, following)

@@ -118,7 +118,7 @@ class Place:
 
         Paths of an existing environment use Windows' notation if it is a Windows.
         """
-        text = fill(text, {**layout, **self.cell})
+        text = fill_placeholders(text, {**layout, **self.cell})
         native = self.existing is not None and self.capabilities["windows"]
         return text.replace("/", "\\") if native else text
 
@@ -127,21 +127,21 @@ class Place:
 _FREE, _LOCKED = "(?=.*free-threading)", "(?!.*free-threading)"
 
 
-def fill(text: str, names: Mapping[str, str]) -> str:
+def fill_placeholders(text: str, names: Mapping[str, str]) -> str:
     """``text`` with {name} replaced; other braces are left alone."""
     for name, value in names.items():
         text = text.replace(f"{{{name}}}", value)
     return text
 
 
-def each(value: object, change: Callable[[str], str]) -> object:
+def map_strings(value: object, change: Callable[[str], str]) -> object:
     """``value`` with ``change`` applied to every string in it."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [each(item, change) for item in value]
+        return [map_strings(item, change) for item in value]
     if isinstance(value, dict):
-        return {key: each(item, change) for key, item in value.items()}
+        return {key: map_strings(item, change) for key, item in value.items()}
     return value
 
 
@@ -224,7 +224,7 @@ class Binding:
                 files |= dict.fromkeys(tools.items())
         for name in names:
             if name not in lists:  # other files are named like their entry
-                matching = self._matching(fill(name, place.cell))
+                matching = self._matching(fill_placeholders(name, place.cell))
                 files |= dict.fromkeys((tool, tool) for tool in matching)
         pins = [(package, entry, self.lock.tools[entry]) for package, entry in files]
         return [
@@ -289,7 +289,7 @@ class Resource(Model):
 
     def filled(self, change: Callable[[str], str]) -> Self:
         """A copy with every string for the host changed."""
-        spec = each(self.spec(), change)
+        spec = map_strings(self.spec(), change)
         assert isinstance(spec, dict)  # noqa: S101 - it was a dict before
         return self.model_validate(self.model_dump(include=set(self.LOCAL)) | spec)
 

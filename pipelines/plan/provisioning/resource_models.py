@@ -15,7 +15,14 @@ from packaging.utils import canonicalize_name
 from pydantic import BeforeValidator, Field
 
 from pipelines.core.yamlfile import yaml_value
-from pipelines.plan.provisioning.base import Binding, DesiredResource, Layout, Proof, Resource, fill
+from pipelines.plan.provisioning.base import (
+    Binding,
+    DesiredResource,
+    Layout,
+    Proof,
+    Resource,
+    fill_placeholders,
+)
 
 
 class Archive(Resource):
@@ -130,7 +137,7 @@ class Installer(Resource):
         several = {"{components}": adds, "{arguments}": [*own.tool.arguments]}
         arguments: list[str] = []
         for word in self.arguments:
-            arguments += several.get(word) or [fill(word, paths)]
+            arguments += several.get(word) or [fill_placeholders(word, paths)]
         version, toolset = own.tool.version, own.tool.toolset or ""
         return self.desired(
             f"{own.entry} {version}",
@@ -141,7 +148,7 @@ class Installer(Resource):
             signer=own.tool.signer or "",
             prepare=[*own.tool.prepare],
             arguments=arguments,
-            detect=fill(self.detect, {"toolset": toolset}),
+            detect=fill_placeholders(self.detect, {"toolset": toolset}),
             toolset=toolset,
         )
 

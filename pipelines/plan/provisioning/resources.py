@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pipelines.core import plugins
 from pipelines.core.errors import ConfigError
-from pipelines.core.model import Model, read_data, read_file
+from pipelines.core.model import Model, read_data, read_model_file
 from pipelines.plan.provisioning import resource_models
 from pipelines.plan.provisioning.base import Binding, DesiredResource, Layout, Place
 from pipelines.recipe.model import Recipe
@@ -28,7 +28,7 @@ __all__ = [
     "Layout",
     "Place",
     "Resources",
-    "bind",
+    "bind_resources",
     "desired_resources",
     "in_order",
     "layout_of",
@@ -61,8 +61,8 @@ def load_resources(path: Path = RESOURCES_FILE) -> Resources:
     if path != RESOURCES_FILE:
         return made
     brought = [
-        (source, read_file(source.path, More, hint=_HINT))
-        for source in plugins.each(plugins.RESOURCES)
+        (source, read_model_file(source.path, More, hint=_HINT))
+        for source in plugins.plugin_files(plugins.RESOURCES)
     ]
     ids = ((source, [resource.id for resource in more.resources]) for source, more in brought)
     plugins.refuse_doubles(ids, "resource")
@@ -130,7 +130,9 @@ def layout_of(resources: Resources, place: Place) -> Layout:
     return Layout.model_validate(filled)
 
 
-def bind(resources: Resources, recipe: Recipe, lock: ToolchainLock, place: Place) -> Binding:
+def bind_resources(
+    resources: Resources, recipe: Recipe, lock: ToolchainLock, place: Place
+) -> Binding:
     """The resources that apply to this host, filled in, with everything they are bound to."""
     layout = layout_of(resources, place)
     names = layout.model_dump()
@@ -149,7 +151,7 @@ def desired_resources(
 
     Raises :class:`LockError` for a tool missing from the lock.
     """
-    binding = bind(resources, recipe, lock, place)
+    binding = bind_resources(resources, recipe, lock, place)
     bound = (resource.bind(binding) for resource in binding.resources)
     return [desired for desired in bound if desired is not None]
 

@@ -27,7 +27,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from pipelines.core.comparison import Verdict
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.evidence import PUBLISHING, is_trusted
-from pipelines.core.hosttext import line, safe
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.core.model import Model, first_problem
 from pipelines.record.prebuilt import Sha256
 from pipelines.record.seal import Sealer, is_signed
@@ -100,19 +100,19 @@ def _validate_wheel_url(url: str) -> str:
     return url
 
 
-def timestamp(when: datetime) -> str:
+def format_timestamp(when: datetime) -> str:
     """A time in the catalogue's format, UTC in seconds."""
     return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def stored(name: str, sha256: str) -> str:
+def stored_path(name: str, sha256: str) -> str:
     """A file's path below the index, which contains its hash."""
     return f"files/{sha256[:2]}/{sha256}/{name}"
 
 
 def shown_at(file: str, kind: Kind, sha256: str) -> str:
     """The path of an evidence file of the wheel ``file`` below the index."""
-    return stored(kind if kind == "manifest.json" else f"{file}.{kind}", sha256)
+    return stored_path(kind if kind == "manifest.json" else f"{file}.{kind}", sha256)
 
 
 #: Each wheel of a preview is yanked with this reason, and on the pages it is for no Python.
@@ -181,7 +181,7 @@ class Wheel(Model):
     rebuilt: Annotated[tuple[Rebuilt, ...], Field(max_length=100)] = ()
     stated: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{64})?$")] = ""
     """What the object store stated of its files when they were last hashed, see
-    :func:`pipelines.publish.index.store.stated`."""
+    :func:`pipelines.publish.index.store.hash_etags`."""
     yanked: Short | None = None
     """Why it should not be used any more."""
 
@@ -208,17 +208,19 @@ class Wheel(Model):
         :class:`AuditError` for other bytes, and for what is older than the evidence that is there.
         """
         if (self.file, self.sha256) != (other.file, other.sha256):
-            spelled = "" if self.file == other.file else f" as {safe(self.file, 200)}"
+            spelled = "" if self.file == other.file else f" as {safe_text(self.file, 200)}"
             raise AuditError(
-                f"{safe(other.file, 200)} is already published{spelled}, with sha256 {self.sha256} "
-                f"from run {safe(self.run, 100)}; this one has {other.sha256}",
+                f"{safe_text(other.file, 200)} is already published{spelled}, with sha256 "
+                f"{self.sha256} "
+                f"from run {safe_text(self.run, 100)}; this one has {other.sha256}",
                 hint="Published files never change: give the build another version or local "
                 "version. Use --yank to withdraw a bad wheel.",
             )
         if other.serial < self.serial:
             raise AuditError(
-                f"{safe(self.file, 200)}: the index has evidence with serial {self.serial}, but "
-                f"{safe(other.run, 100)} has serial {other.serial}: it is an older state",
+                f"{safe_text(self.file, 200)}: the index has evidence with serial "
+                f"{self.serial}, but "
+                f"{safe_text(other.run, 100)} has serial {other.serial}: it is an older state",
                 hint="Exclude this run, or test the wheel again.",
             )
         tested = self.smoke.verdict == "untested" and other.smoke.verdict == "passed"
@@ -296,7 +298,7 @@ class Catalogue(Model):
     def require_readable(self) -> None:
         """Raise :class:`ConfigError` if it exceeds the limits of its reader."""
         try:
-            read_catalogue(self.dump(), "")
+            parse_catalogue(self.dump(), "")
         except ConfigError as error:
             raise ConfigError(
                 "the index would become unreadable: " + error.message.partition(": ")[2],
@@ -328,7 +330,8 @@ class Catalogue(Model):
         for hashed, verdict in verdicts:
             if all(one.sha256 != hashed for one in wheels):
                 raise ConfigError(
-                    f"{line(verdict.run, 100)} rebuilt a wheel with sha256 {hashed}, but the index "
+                    f"{safe_line(verdict.run, 100)} rebuilt a wheel with sha256 {hashed}, but "
+                    "the index "
                     "has no such wheel",
                     hint="Publish that wheel first, or name an index that has it.",
                 )
@@ -343,7 +346,7 @@ class Catalogue(Model):
         matches = [wheel for wheel in self.wheels if wheel.file == file]
         if not matches:
             raise ConfigError(
-                f"{line(file, 200)}: no such wheel in the index",
+                f"{safe_line(file, 200)}: no such wheel in the index",
                 hint="Use its file name as on the index page.",
             )
         gone = {matches[0].sha256}
@@ -356,7 +359,7 @@ class Catalogue(Model):
         return self.model_copy(update={"wheels": changed})
 
 
-def read_catalogue(data: bytes, where: str) -> Catalogue:
+def parse_catalogue(data: bytes, where: str) -> Catalogue:
     """Parse the file; :class:`ConfigError` if it is damaged or has a duplicate name."""
     try:
         if len(data) > MOST:
@@ -369,6 +372,6 @@ def read_catalogue(data: bytes, where: str) -> Catalogue:
     else:
         return made
     raise ConfigError(
-        f"{where}/{CATALOGUE} cannot be read: {line(why, 300)}",
+        f"{where}/{CATALOGUE} cannot be read: {safe_line(why, 300)}",
         hint="Nothing was changed. Restore the last intact one; the pages are still valid.",
     )

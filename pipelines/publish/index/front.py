@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 from packaging.version import Version
 
-from pipelines.core.architectures.archs import capability
-from pipelines.core.architectures.gpus import load_table
+from pipelines.core.architectures.archs import compute_capability
+from pipelines.core.architectures.gpus import load_gpu_table
 from pipelines.core.versions import python_order
 from pipelines.publish.index.catalogue import Catalogue, Wheel
-from pipelines.publish.index.rows import Row, capabilities
-from pipelines.publish.which.answer import FORMS, pip_installs, typed, uv_installs
+from pipelines.publish.index.rows import Row, sorted_capabilities
+from pipelines.publish.which.answer import FORMS, format_for_shell, pip_installs, uv_installs
 from pipelines.publish.which.joining import WHICH
-from pipelines.reports.html import filled
+from pipelines.reports.html import render_template
 
 #: The style sheets of an index.
 _STYLES = ("report.css", "index.css")
@@ -28,9 +28,9 @@ _OLDEST, _NEWEST = 9, 15
 _LEVELS = 12  # shown in full; a project's page has all of them
 
 
-def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> str:
+def render_main_page(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> str:
     """The page; ``table`` are the plain wheels, the preferred ones first."""
-    return filled(
+    return render_template(
         "index.html.j2",
         *_STYLES,
         script="index.js",
@@ -46,13 +46,13 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         cudas=sorted({row.wheel.cuda for row in table} - {""}, key=Version, reverse=True),
         torches=_torch_choices(table),
         levels=sorted({row.wheel.evidence for row in table})[:_LEVELS],
-        cards=[(gpu.show, gpu.capability) for gpu in load_table().gpus],
+        cards=[(gpu.show, gpu.capability) for gpu in load_gpu_table().gpus],
         capabilities=_capability_choices(table),
-        forms=commands(),
+        forms=install_command_forms(),
     )
 
 
-def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
+def render_project_pages(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
     """The page of each project by its path: the test evidence of each wheel, and how to verify it.
 
     Missing evidence is stated, never omitted. ``table`` are the plain wheels.
@@ -65,7 +65,7 @@ def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
     for row in table:
         projects[row.project].append(row)
     return {
-        f"about/{project}.html": filled(
+        f"about/{project}.html": render_template(
             "about.html.j2",
             *_STYLES,
             script="about.js",
@@ -74,7 +74,7 @@ def about(catalogue: Catalogue, table: Sequence[Row]) -> dict[str, bytes]:
             rows=rows,
             variants={row.ident: variants[row.wheel.sha256] for row in rows},
             up=_up,
-            named=capabilities,
+            named=sorted_capabilities,
         ).encode()
         for project, rows in projects.items()
     }
@@ -85,15 +85,15 @@ def _up(url: str) -> str:
     return url if "://" in url else f"../{quote(url)}"
 
 
-def commands() -> list[tuple[str, str, str, str]]:
+def install_command_forms() -> list[tuple[str, str, str, str]]:
     """Install commands for each shell, with placeholders and their replacements.
 
     The page's script fills in the choices.
     """
     pip = pip_installs("~start~", ["~url~"], "~torch~")
     uv = uv_installs(["uv", "add"], "~index~", "~project~==~version~", "~torch~")
-    made = [(name, typed(pip, name), *form[2:]) for name, form in FORMS.items()]
-    return [*made, ("a uv project", typed([uv], "cmd"), "", "")]
+    made = [(name, format_for_shell(pip, name), *form[2:]) for name, form in FORMS.items()]
+    return [*made, ("a uv project", format_for_shell([uv], "cmd"), "", "")]
 
 
 def _platform_choices(table: Sequence[Row]) -> list[str]:
@@ -125,5 +125,5 @@ def _torch_choices(table: Sequence[Row]) -> list[str]:
 def _capability_choices(table: Sequence[Row]) -> list[str]:
     """Compute capabilities of all known cards and of all wheels."""
     archs = {arch for row in table for arch in (*row.wheel.sass, *row.wheel.ptx)}
-    known = {gpu.capability for gpu in load_table().gpus}
-    return sorted(known | {capability(arch) for arch in archs}, key=Version)
+    known = {gpu.capability for gpu in load_gpu_table().gpus}
+    return sorted(known | {compute_capability(arch) for arch in archs}, key=Version)

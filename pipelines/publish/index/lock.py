@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from pipelines.core.errors import StorageError
-from pipelines.core.hosttext import line
-from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, read_catalogue
+from pipelines.core.hosttext import safe_line
+from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, parse_catalogue
 from pipelines.publish.index.store import Store
 
 #: The publisher's lock file.
@@ -21,14 +21,14 @@ _LOCK_BYTES = 4096
 
 
 @contextmanager
-def locked(store: Store, unlock: bool) -> Iterator[bytes]:
+def hold_index_lock(store: Store, unlock: bool) -> Iterator[bytes]:
     """Hold the lock and yield its contents; a lock of a dead process of this machine is removed."""
     about = {"host": socket.gethostname(), "pid": os.getpid(), "token": secrets.token_hex(8)}
     mine = json.dumps(about | {"since": datetime.now(UTC).isoformat(timespec="seconds")}).encode()
     if not store.create(LOCK, mine):
         there = store.read(LOCK, _LOCK_BYTES) or b""
         if not unlock and not _dead(there):
-            holder = line(there.decode("utf-8", "replace"), 200) or "unknown"
+            holder = safe_line(there.decode("utf-8", "replace"), 200) or "unknown"
             raise StorageError(
                 f"another publish to {store.name} is running: {holder}",
                 hint="Wait for it. If it has died, run the command again with --unlock.",
@@ -64,7 +64,7 @@ def require_mine(store: Store, mine: bytes, before: Catalogue) -> None:
     """The final check before the catalogue is written."""
     data = store.read(CATALOGUE, MOST)
     # Compare the contents, not the formatting.
-    now = Catalogue() if data is None else read_catalogue(data, store.name)
+    now = Catalogue() if data is None else parse_catalogue(data, store.name)
     same = now.dump() == before.dump()
     if store.read(LOCK, _LOCK_BYTES) != mine or not same:
         raise StorageError(

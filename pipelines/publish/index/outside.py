@@ -9,10 +9,10 @@ from typing import NamedTuple
 from urllib.parse import quote, urljoin
 
 from pipelines.core.errors import AuditError, ConfigError, HostError, StorageError
-from pipelines.core.hosttext import line, shown_url
-from pipelines.core.units import few
-from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, read_catalogue
-from pipelines.publish.index.pages import release_files, render, views
+from pipelines.core.hosttext import safe_line, shown_url
+from pipelines.core.units import join_first
+from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, parse_catalogue
+from pipelines.publish.index.pages import index_views, release_files, render_index_pages
 from pipelines.publish.which.joining import WHICH
 from pipelines.toolchain import sources
 
@@ -44,7 +44,7 @@ class Look(NamedTuple):
 
     def require(self) -> None:
         """Raise :class:`AuditError` for other bytes, :class:`StorageError` for what is missing."""
-        text = few(map(str, self.problems), "\n")
+        text = join_first(map(str, self.problems), "\n")
         if any(problem.kind == "bytes" for problem in self.problems):
             raise AuditError(text, hint="Publish again, or find out what changed it.")
         if self.problems or self.listed != self.fetched:
@@ -53,7 +53,7 @@ class Look(NamedTuple):
             raise StorageError(f"{came}:\n{text}", hint=hint)
 
 
-def look(address: str) -> Look:
+def inspect_published_index(address: str) -> Look:
     """Request everything that its catalogue lists.
 
     Raises :class:`HostError` if it is unreachable, :class:`ConfigError` if it is not an index or
@@ -64,7 +64,7 @@ def look(address: str) -> Look:
         raise ConfigError(f"{shown_url(address)}: expected an https address", hint=_HINT)
     seen = Look(Counter(), Counter(), [])
     kind, actual, data = _fetch_published_file(base + CATALOGUE, "which.py", MOST)
-    catalogue = Catalogue() if kind else read_catalogue(data, shown_url(base).rstrip("/"))
+    catalogue = Catalogue() if kind else parse_catalogue(data, shown_url(base).rstrip("/"))
     if not catalogue.wheels:
         raise (HostError if kind == "silent" else ConfigError)(
             f"{shown_url(base)}: {kind or 'empty'}: {actual if kind else 'it has no wheels'}",
@@ -77,14 +77,16 @@ def look(address: str) -> Look:
         if not kind and actual != expected:
             kind, actual = "bytes", f"sha256 {actual}, expected {expected}"
         if kind:
-            seen.problems.append(Problem(kind, agent, line(path or "the first page", 200), actual))
+            seen.problems.append(
+                Problem(kind, agent, safe_line(path or "the first page", 200), actual)
+            )
     return seen
 
 
 def _iter_expected_downloads(catalogue: Catalogue) -> Iterator[tuple[str, str, str, int]]:
     """Client, path (of a page: with a slash), sha256 and largest size of each file."""
-    places = tuple(f"{place}/" for place in views(catalogue))
-    for path, data in render(catalogue).items():
+    places = tuple(f"{place}/" for place in index_views(catalogue))
+    for path, data in render_index_pages(catalogue).items():
         about, page = (sha256(data).hexdigest(), len(data)), path.removesuffix("index.html")
         if path.startswith(places) and page != path:
             yield from (("pip", page, *about), ("uv", page, *about))
@@ -108,13 +110,13 @@ def _fetch_published_file(url: str, agent: str, most: int) -> tuple[str, str, by
     hashed, size, body = sha256(), 0, bytearray()
     headers = {"User-Agent": _AGENTS[agent], "Accept-Encoding": "identity"}
     try:
-        with sources.answered(url, headers, (*sources.SECURE, _LOCAL)) as answer:
+        with sources.open_response(url, headers, (*sources.SECURE, _LOCAL)) as answer:
             kind = answer.headers.get("Content-Type", "")
             if answer.status_code != _OK:
                 return "status", f"HTTP status {answer.status_code}", b""
             if url.endswith(("/", ".html")) and not kind.startswith("text/html"):
-                return "type", f"Content-Type is {line(kind, 100)!r}, expected text/html", b""
-            for piece in sources.pieces(answer):
+                return "type", f"Content-Type is {safe_line(kind, 100)!r}, expected text/html", b""
+            for piece in sources.iter_response_body(answer):
                 size += len(piece)
                 hashed.update(piece)
                 body += piece if most == MOST else b""

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pipelines.publish.index.catalogue import PREVIEW, Catalogue, Wheel, stored
-from pipelines.publish.index.front import about, front
-from pipelines.publish.index.rows import rows, smoke_words
+from pipelines.publish.index.catalogue import PREVIEW, Catalogue, Wheel, stored_path
+from pipelines.publish.index.front import render_main_page, render_project_pages
+from pipelines.publish.index.rows import plain_wheel_rows, smoke_words
 from pipelines.publish.index.variants import json_name, release_json
-from pipelines.publish.which.joining import WHICH, joined
-from pipelines.reports.html import environment
+from pipelines.publish.which.joining import WHICH, build_which_script
+from pipelines.reports.html import jinja_environment
 
 COMBINED = "simple"
 #: Configuration for IIS.
@@ -33,7 +33,7 @@ _NO_PYTHON = ">=99"
 _VERSION = "1.2"  # of the API, with PEP 700 and 708
 
 
-def views(catalogue: Catalogue) -> dict[str, list[Wheel]]:
+def index_views(catalogue: Catalogue) -> dict[str, list[Wheel]]:
     """Every view of an index with its wheels."""
     projects: dict[str, list[Wheel]] = defaultdict(list)
     projects[COMBINED], projects["plain"] = [], []
@@ -57,17 +57,17 @@ def release_files(catalogue: Catalogue) -> dict[str, tuple[str, bytes]]:
         if wheel.name.label:
             releases[json_name(wheel)].append(wheel)
     return {
-        name: (stored(name, hashlib.sha256(data).hexdigest()), data)
+        name: (stored_path(name, hashlib.sha256(data).hexdigest()), data)
         for name, wheels in releases.items()
         for data in [release_json(wheels)]
     }
 
 
-def render(catalogue: Catalogue) -> dict[str, bytes]:
+def render_index_pages(catalogue: Catalogue) -> dict[str, bytes]:
     """Every page by its path."""
     made: dict[str, bytes] = {}
     releases = release_files(catalogue)
-    for place, wheels in views(catalogue).items():
+    for place, wheels in index_views(catalogue).items():
         projects: dict[str, list[Wheel]] = defaultdict(list)
         for wheel in wheels:
             projects[str(wheel.name.project)].append(wheel)
@@ -79,15 +79,15 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
             data = _project_page_data(project, own, releases, place, catalogue.tracks)
             data["meta"] |= meta
             made |= _render_simple_page(f"{place}/{project}", data)
-    table = rows(catalogue)
-    made |= about(catalogue, table)
-    made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
-    return made | {WHICH: joined(), _IIS.name: _IIS.read_bytes()}
+    table = plain_wheel_rows(catalogue)
+    made |= render_project_pages(catalogue, table)
+    made["index.html"] = render_main_page(catalogue, table, sorted(index_views(catalogue))).encode()
+    return made | {WHICH: build_which_script(), _IIS.name: _IIS.read_bytes()}
 
 
 def _render_simple_page(place: str, data: dict[str, Any]) -> dict[str, bytes]:
     """A page as HTML and as JSON."""
-    html = environment().get_template("simple.html.j2").render(page=data)
+    html = jinja_environment().get_template("simple.html.j2").render(page=data)
     text = json.dumps(data, indent=1) + "\n"
     return {f"{place}/index.html": html.encode(), f"{place}/index.json": text.encode()}
 

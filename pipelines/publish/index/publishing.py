@@ -18,12 +18,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pipelines.core.console import bars
+from pipelines.core.console import transfer_progress
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import disk_errors, sha256_of
-from pipelines.core.hosttext import line, safe
-from pipelines.core.toolsets import stamped
-from pipelines.core.units import few
+from pipelines.core.hosttext import safe_line, safe_text
+from pipelines.core.toolsets import local_version_toolset
+from pipelines.core.units import join_first
 from pipelines.publish.index.catalogue import (
     CATALOGUE,
     MOST,
@@ -33,18 +33,23 @@ from pipelines.publish.index.catalogue import (
     Rebuilt,
     Wheel,
     WheelName,
-    read_catalogue,
+    format_timestamp,
+    parse_catalogue,
     shown_at,
-    stored,
-    timestamp,
+    stored_path,
 )
-from pipelines.publish.index.lock import locked, require_mine
-from pipelines.publish.index.pages import COMBINED, release_files, render
+from pipelines.publish.index.lock import hold_index_lock, require_mine
+from pipelines.publish.index.pages import COMBINED, release_files, render_index_pages
 from pipelines.publish.index.releases import Release
-from pipelines.publish.index.store import Store, stated
-from pipelines.publish.index.variants import label_of, make_variant, properties, version_of
-from pipelines.publish.memory import memory_file, older, remember
-from pipelines.record.seal import sealer
+from pipelines.publish.index.store import Store, hash_etags
+from pipelines.publish.index.variants import (
+    label_of,
+    make_variant,
+    variant_properties,
+    variant_version,
+)
+from pipelines.publish.memory import memory_file, record_last_seen, rollback_problem
+from pipelines.record.seal import load_or_create_sealer
 from pipelines.wheels.checked import CheckedWheel
 
 #: Called with each published wheel.
@@ -92,7 +97,7 @@ class Done:
     """Pages that were written."""
 
 
-def publish(
+def publish_wheels(
     store: Store, order: Order, *, release: Release | None = None, say: Say, dry_run: bool = False
 ) -> Done:
     """Apply the order. With a ``release`` wheels are its assets, linked from pages in ``store``.
@@ -101,7 +106,7 @@ def publish(
     :class:`AuditError` for a refused wheel, :class:`ConfigError` for an index that is damaged or
     not ours, and :class:`StorageError` if it cannot be written or another publish is running.
     """
-    lock = nullcontext(b"") if dry_run else locked(store, order.unlock)
+    lock = nullcontext(b"") if dry_run else hold_index_lock(store, order.unlock)
     with lock as mine, tempfile.TemporaryDirectory() as room:
         before = _read_trusted_catalogue(store, order)
         known = before.by_name
@@ -119,14 +124,14 @@ def publish(
             release.finish()
         for place, data in (*_iter_evidence_files(order, after), *release_files(after).values()):
             store.place(place, _write_scratch_file(Path(room), data), sha256(data).hexdigest())
-        after = after.stating(lambda wheel: stated(wheel.files, store.hashed))
+        after = after.stating(lambda wheel: hash_etags(wheel.files, store.hashed))
         if after != before:
             after = after.model_copy(update={"generation": before.generation + 1})
-            after = after.signed(sealer())
+            after = after.signed(load_or_create_sealer())
             require_mine(store, mine, before)
             store.write(CATALOGUE, after.dump())
         with disk_errors(memory_file()):
-            remember(store.address, after.generation, after.digest)
+            record_last_seen(store.address, after.generation, after.digest)
         for page, data in (pages := _outdated_pages(store, after)).items():
             store.write(page, data)
     return Done(after, _added_wheels(before, after), tuple(pages))
@@ -134,7 +139,7 @@ def publish(
 
 def _outdated_pages(store: Store, after: Catalogue) -> dict[str, bytes]:
     """The pages that the store does not have, or has with other contents."""
-    pages = render(after).items()
+    pages = render_index_pages(after).items()
     return {path: data for path, data in pages if store.read(path, len(data)) != data}
 
 
@@ -151,9 +156,9 @@ def _read_trusted_catalogue(store: Store, order: Order) -> Catalogue:
             f"{store.name} is not a wcw index: it has pages but no {CATALOGUE}",
             hint=f"Nothing was changed. Restore {CATALOGUE}, or use an empty directory.",
         )
-    found = Catalogue() if data is None else read_catalogue(data, store.name)
-    found.require_signed(sealer().identity, order.trusted, store.name)
-    if why := older(store.address, found.generation, found.digest):
+    found = Catalogue() if data is None else parse_catalogue(data, store.name)
+    found.require_signed(load_or_create_sealer().identity, order.trusted, store.name)
+    if why := rollback_problem(store.address, found.generation, found.digest):
         raise ConfigError(
             f"{store.name}/{CATALOGUE}: {why}",
             hint=f"Restore the last one. If this one is right, remove it from {memory_file()}.",
@@ -202,10 +207,10 @@ def _require_intact(store: Store, release: Release | None, catalogue: Catalogue)
     read = [
         wheel
         for wheel in catalogue.wheels
-        if "://" in wheel.url or not wheel.stated or wheel.stated != stated(wheel.files, tags)
+        if "://" in wheel.url or not wheel.stated or wheel.stated != hash_etags(wheel.files, tags)
     ]
     total = sum(wheel.size for wheel in read)
-    with bars() as show:
+    with transfer_progress() as show:
         for wheel in read:
             most = {wheel.url: wheel.size}
             sizes = {path: here[path][0] for path in wheel.files if path in here}
@@ -221,7 +226,7 @@ def _require_intact(store: Store, release: Release | None, catalogue: Catalogue)
     if damaged:
         raise ConfigError(
             f"{store.name} is damaged: files of {len(damaged)} wheels are missing or differ: "
-            f"{few(safe(name, 120) for name in damaged)}",
+            f"{join_first(safe_text(name, 120) for name in damaged)}",
             hint="Nothing was changed. Restore the files at their paths in the catalogue.",
         )
 
@@ -241,7 +246,7 @@ def _iter_order_wheels(
     for offer in order.offers:
         plain, facts = offer.entry, offer.wheel.facts
         yield offer.wheel.path, _read_wheel_metadata(offer.wheel.path, facts.dist_info), plain
-        if not order.variants or stamped(facts.version.partition("+")[2]):
+        if not order.variants or local_version_toolset(facts.version.partition("+")[2]):
             continue  # a variant's version cannot state its toolset
         there = _variant_of(before, plain)
         if there is not None:  # reuse its bytes: another zlib would compress differently
@@ -250,13 +255,13 @@ def _iter_order_wheels(
             continue
         if made := make_variant(offer.wheel, plain, Path(tempfile.mkdtemp(dir=room))):
             project = facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
-            info = f"{project}-{version_of(facts.version, plain.torch)}.dist-info"
+            info = f"{project}-{variant_version(facts.version, plain.torch)}.dist-info"
             same = plain.model_dump() | {"made_from": plain.sha256, "attached": {}}
             yield made, _read_wheel_metadata(made, info), entry_of(made, info, **same)
 
 
 def _variant_of(before: Catalogue, plain: Wheel) -> Wheel | None:
-    if not properties(plain.cuda, plain.sass):
+    if not variant_properties(plain.cuda, plain.sass):
         return None
     label = label_of(plain.cuda, plain.sass)
     fits = (w for w in before.wheels if w.made_from == plain.sha256 and w.name.label == label)
@@ -279,16 +284,16 @@ def entry_of(path: Path, info: str, **evidence: Any) -> Wheel:
         "file": path.name,
         "sha256": hashed,
         "size": path.stat().st_size,
-        "url": stored(path.name, hashed),
+        "url": stored_path(path.name, hashed),
         "metadata_sha256": sha256(metadata).hexdigest(),
-        "requires_python": line(required.get("Requires-Python", ""), 200),
-        "uploaded": timestamp(datetime.now(UTC)),
+        "requires_python": safe_line(required.get("Requires-Python", ""), 200),
+        "uploaded": format_timestamp(datetime.now(UTC)),
     }
     try:
         return Wheel.model_validate(evidence | own)
     except ValueError as error:
         raise AuditError(
-            f"{safe(path.name, 200)} cannot be published: {line(error, 400)}",
+            f"{safe_text(path.name, 200)} cannot be published: {safe_line(error, 400)}",
             hint="Build it with a name and a target that an index supports.",
         ) from None
 

@@ -21,7 +21,7 @@ from pydantic import BaseModel, StringConstraints, TypeAdapter, ValidationError
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_exponential
 
 from pipelines.core.errors import AuthError, ConfigError, StorageError
-from pipelines.core.hosttext import line, secret
+from pipelines.core.hosttext import remember_secret, safe_line
 from pipelines.core.model import first_problem
 from pipelines.publish.index.store import AGAIN
 
@@ -72,7 +72,7 @@ class Release:
         match = _ADDRESS.fullmatch(address)
         if match is None:
             raise ConfigError(
-                f"--to {line(address, 200)}: not a GitHub release",
+                f"--to {safe_line(address, 200)}: not a GitHub release",
                 hint="Expected github:OWNER/REPO@TAG.",
             )
         token = next(filter(None, map(os.environ.get, _TOKENS)), "")
@@ -84,7 +84,7 @@ class Release:
         self.name = address
         api = (api or os.environ.get("GITHUB_API_URL") or "https://api.github.com").rstrip("/")
         self._http = requests.Session()
-        self._http.headers["Authorization"] = f"Bearer {secret(token)}"
+        self._http.headers["Authorization"] = f"Bearer {remember_secret(token)}"
         self._http.headers["Accept"] = "application/vnd.github+json"
         self._http.headers["X-GitHub-Api-Version"] = "2022-11-28"
         self._place = f"{api}/repos/{match['repository']}/releases"
@@ -164,11 +164,13 @@ class Release:
         digest = self._digest(asset)
         wrong = ""
         if asset.name != name:
-            wrong = f"its name there is {line(asset.name, 200)}"
+            wrong = f"its name there is {safe_line(asset.name, 200)}"
         elif asset.state != "uploaded":
-            wrong = f"its state is {line(asset.state, 40)}"
+            wrong = f"its state is {safe_line(asset.state, 40)}"
         elif asset.size != size or digest != sha256:
-            wrong = f"it has {asset.size} bytes and sha256 {line(digest, 80)} there, but {size} "
+            wrong = (
+                f"it has {asset.size} bytes and sha256 {safe_line(digest, 80)} there, but {size} "
+            )
             wrong += f"bytes and sha256 {sha256} here"
         if wrong:
             raise StorageError(
@@ -190,7 +192,7 @@ class Release:
                 for piece in answer.iter_content(1 << 20):
                     hashed.update(piece)
         except requests.RequestException as error:
-            raise StorageError(f"{self.name}: {line(error, 300)}", hint=AGAIN) from error
+            raise StorageError(f"{self.name}: {safe_line(error, 300)}", hint=AGAIN) from error
         return hashed.hexdigest()
 
     def _ask(self, kind: type[Kind], address: str) -> Kind:
@@ -220,13 +222,13 @@ class Release:
             with answer:
                 data = bytes(answer.raw.read(_MOST + 1, decode_content=True))
         except (requests.RequestException, OSError) as error:
-            raise _BusyError(f"{self.name}: {line(error, 300)}", hint=AGAIN) from error
+            raise _BusyError(f"{self.name}: {safe_line(error, 300)}", hint=AGAIN) from error
         if answer.status_code >= _OK or len(data) > _MOST:
             self._refuse(method, answer, data)
         return data
 
     def _refuse(self, method: str, answer: requests.Response, data: bytes) -> NoReturn:
-        code, body = answer.status_code, line(data[:500].decode("utf-8", "replace"), 300)
+        code, body = answer.status_code, safe_line(data[:500].decode("utf-8", "replace"), 300)
         what = f"{self.name}: {method}: GitHub responded {code}: {body}"
         if code in (401, 403):
             hint = "The token has no write access, or the rate limit is exceeded."

@@ -14,12 +14,12 @@ from urllib.parse import quote
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from pipelines.core.architectures.archs import capability
-from pipelines.core.architectures.serving import number
-from pipelines.core.units import few
+from pipelines.core.architectures.archs import compute_capability
+from pipelines.core.architectures.serving import arch_number
+from pipelines.core.units import join_first
 from pipelines.publish.index.catalogue import Catalogue, Wheel
 from pipelines.publish.which.choosing import runs_python
-from pipelines.publish.which.texts import takes
+from pipelines.publish.which.texts import accepts_python
 
 #: Minor versions of Python 3 that are tested; including the last one means all later ones.
 _MINORS = range(100)
@@ -70,7 +70,7 @@ class Row:
         return self.minors[-1:] == (_MINORS[-1],)
 
 
-def rows(catalogue: Catalogue) -> list[Row]:
+def plain_wheel_rows(catalogue: Catalogue) -> list[Row]:
     """The plain wheels by project, preferred ones first."""
     plain = [wheel for wheel in catalogue.wheels if not wheel.name.label]
     # Sorting is stable, so the most significant key comes last.
@@ -118,7 +118,7 @@ def _minors(tags: tuple[tuple[str, str], ...], required: str, free: str = "") ->
     return tuple(
         minor
         for minor in _MINORS
-        if takes(required, f"3.{minor}{free}")
+        if accepts_python(required, f"3.{minor}{free}")
         and any(runs_python(python, abi, f"3.{minor}{free}") for python, abi in tags)
     )
 
@@ -137,14 +137,14 @@ def _spans(minors: tuple[int, ...], free: str = "") -> list[str]:
 
 
 def _gpus(wheel: Wheel) -> str:
-    ptx = f"PTX {' '.join(capabilities(wheel.ptx))}" if wheel.ptx else ""
-    return " ".join((*capabilities(wheel.sass), *filter(None, [ptx])))
+    ptx = f"PTX {' '.join(sorted_capabilities(wheel.ptx))}" if wheel.ptx else ""
+    return " ".join((*sorted_capabilities(wheel.sass), *filter(None, [ptx])))
 
 
-def capabilities(archs: Iterable[str]) -> list[str]:
+def sorted_capabilities(archs: Iterable[str]) -> list[str]:
     """Compute capabilities such as ``9.0a`` for ``90a``, ascending."""
-    ordered = sorted(archs, key=lambda arch: (number(arch), arch))
-    return [f"{capability(arch)}{arch.lstrip('0123456789')}" for arch in ordered]
+    ordered = sorted(archs, key=lambda arch: (arch_number(arch), arch))
+    return [f"{compute_capability(arch)}{arch.lstrip('0123456789')}" for arch in ordered]
 
 
 def smoke_words(wheel: Wheel, cards: int = 64) -> str:
@@ -153,4 +153,4 @@ def smoke_words(wheel: Wheel, cards: int = 64) -> str:
     if smoke.verdict == "untested":
         return f"UNTESTED: {smoke.why}"
     of = " (its plain wheel)" if wheel.made_from else ""
-    return f"tested on {few(smoke.gpus, most=cards)}, {smoke.cases} cases passed{of}"
+    return f"tested on {join_first(smoke.gpus, most=cards)}, {smoke.cases} cases passed{of}"

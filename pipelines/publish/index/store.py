@@ -20,7 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import ConfigError, SetupError, StorageError
 from pipelines.core.files import DISK_ERRNOS, copy_atomic
-from pipelines.core.hosttext import line, shown_url
+from pipelines.core.hosttext import safe_line, shown_url
 from pipelines.core.shell import pip_install
 
 #: Hint for every storage error.
@@ -39,7 +39,7 @@ _UNFIT = {
 _AS_BEFORE = {"config_kwargs": {"request_checksum_calculation": "when_required"}}
 
 
-def stated(paths: Iterable[str], tags: Mapping[str, str]) -> str:
+def hash_etags(paths: Iterable[str], tags: Mapping[str, str]) -> str:
     """A hash over the tags of some files, their ETags; empty, if one has none, or without files."""
     rows = sorted((path, tags.get(path, "")) for path in paths)
     whole = rows and all(tag for _, tag in rows)
@@ -59,7 +59,7 @@ class Store:
         kind = address.partition("://")[0]
         if kind in _UNFIT:
             raise ConfigError(
-                f"--to {shown_url(line(address, 200))}: {_UNFIT[kind]}",
+                f"--to {shown_url(safe_line(address, 200))}: {_UNFIT[kind]}",
                 hint="Publish to a directory, and upload that to a web server or GitLab Pages.",
             )
         try:
@@ -75,11 +75,13 @@ class Store:
             ) from None
         except ValueError as error:
             raise ConfigError(
-                f"--to {line(address, 200)}: {line(error, 200)}",
+                f"--to {safe_line(address, 200)}: {safe_line(error, 200)}",
                 hint="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
             ) from None
         if isinstance(filesystem, LocalFileSystem) and Path(str(root)).is_file():
-            raise ConfigError(f"--to {line(address, 200)}: is a file", hint="Name a directory.")
+            raise ConfigError(
+                f"--to {safe_line(address, 200)}: is a file", hint="Name a directory."
+            )
         self._fs = cast("Any", filesystem)
         self._root = str(root).rstrip("/")
         self.is_local = isinstance(filesystem, LocalFileSystem)
@@ -92,7 +94,7 @@ class Store:
 
     def _path(self, path: str) -> str:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
-            raise ConfigError(f"{line(path, 200)} is outside the index")
+            raise ConfigError(f"{safe_line(path, 200)} is outside the index")
         return f"{self._root}/{path}"
 
     def read(self, path: str, most: int) -> bytes | None:
@@ -105,7 +107,7 @@ class Store:
                 return None
 
     def listed(self, folder: str) -> dict[str, tuple[int, str]]:
-        """Path -> size, and tag (see :func:`stated`), of every file below ``folder``."""
+        """Path -> size, and tag (see :func:`hash_etags`), of every file below ``folder``."""
         with self._errors(folder):
             self._fs.invalidate_cache()
             try:
@@ -202,7 +204,7 @@ class Store:
             full = error.errno in DISK_ERRNOS
             refused = isinstance(error, PermissionError) or error.errno == errno.EACCES
             raise StorageError(
-                f"{self.name}: {path}: {line(error.strerror or error, 300)}",
+                f"{self.name}: {path}: {safe_line(error.strerror or error, 300)}",
                 hint=AGAIN
                 + (" Free some space first." if full and not refused else "")
                 + (" Check the write permissions." if refused else ""),
@@ -211,7 +213,7 @@ class Store:
             if type(error).__module__.partition(".")[0] not in _CLIENTS:
                 raise
             raise StorageError(
-                f"{self.name}: {path}: {line(error, 300)}",
+                f"{self.name}: {path}: {safe_line(error, 300)}",
                 hint=f"{AGAIN} Check the store's credentials and address.",
             ) from error
 

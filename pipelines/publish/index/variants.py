@@ -24,8 +24,8 @@ from pipelines.core.errors import AuditError
 from pipelines.core.files import disk_errors
 from pipelines.publish.index.catalogue import Wheel, WheelName
 from pipelines.wheels.checked import CheckedWheel
-from pipelines.wheels.metadata import WheelFacts, inspect
-from pipelines.wheels.unpacking import chunks
+from pipelines.wheels.metadata import WheelFacts, inspect_wheel
+from pipelines.wheels.unpacking import iter_member_chunks
 
 Properties = dict[str, dict[str, list[str]]]
 
@@ -49,7 +49,7 @@ def stated_archs(sass: Iterable[str]) -> list[str]:
     return sorted((arch for arch in known if arch.isdigit()), key=int)
 
 
-def properties(cuda: str, sass: Iterable[str]) -> Properties:
+def variant_properties(cuda: str, sass: Iterable[str]) -> Properties:
     """What a machine must have; empty if nothing can be stated about its GPU."""
     archs = stated_archs(sass)
     if not archs or not cuda:
@@ -63,7 +63,7 @@ def label_of(cuda: str, sass: Iterable[str]) -> str:
     return f"cu{cuda.replace('.', '')}_sm{'_'.join(stated_archs(sass))}"
 
 
-def version_of(version: str, torch: str) -> str:
+def variant_version(version: str, torch: str) -> str:
     """The version of a variant, with only torch in its local version."""
     public = Version(version).public
     return f"{public}+torch{torch}" if torch else public
@@ -88,7 +88,9 @@ def json_name(wheel: Wheel) -> str:
 
 def release_json(wheels: Iterable[Wheel]) -> bytes:
     """That file, for all variants of a release."""
-    return variant_json({wheel.name.label: properties(wheel.cuda, wheel.sass) for wheel in wheels})
+    return variant_json(
+        {wheel.name.label: variant_properties(wheel.cuda, wheel.sass) for wheel in wheels}
+    )
 
 
 def make_variant(plain: CheckedWheel, entry: Wheel, folder: Path) -> Path | None:
@@ -99,11 +101,11 @@ def make_variant(plain: CheckedWheel, entry: Wheel, folder: Path) -> Path | None
     All files except METADATA, RECORD and ``variant.json`` are copied unchanged. Raises
     :class:`AuditError` for a wheel with a signed RECORD, and if the result is invalid.
     """
-    if not (expected := properties(entry.cuda, entry.sass)):
+    if not (expected := variant_properties(entry.cuda, entry.sass)):
         return None
     facts = plain.facts
     label = label_of(entry.cuda, entry.sass)
-    version = version_of(facts.version, entry.torch)
+    version = variant_version(facts.version, entry.torch)
     stem, _, *rest = plain.name.removesuffix(".whl").split("-")
     name = "-".join([stem, version, *rest])
     made = folder / f"{name}-{label}.whl"
@@ -159,7 +161,7 @@ def _pack(
             if was.filename == f"{info}/METADATA":
                 put(was, path, [_rewrite_variant_metadata(archive.read(was), version, guard)])
             else:
-                put(was, path, chunks(archive, was))
+                put(was, path, iter_member_chunks(archive, was))
         record = archive.getinfo(f"{info}/RECORD")
         put(record, f"{new}.dist-info/variant.json", [document])
         text = io.StringIO(newline="")
@@ -179,7 +181,7 @@ def _require_valid(made: Path, as_plain: Path, facts: WheelFacts, version: str) 
     """Inspect it like any wheel, under its name without the label."""
     try:
         made.rename(as_plain)
-        result = inspect(as_plain)
+        result = inspect_wheel(as_plain)
     finally:
         if as_plain.exists():
             as_plain.rename(made)

@@ -13,23 +13,29 @@ from securesystemslib.signer import CryptoSigner
 
 from pipelines.core.errors import AuditError, ConfigError
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import line, secret
-from pipelines.publish.provenance.signing import Sealed, envelopes, sign, unsealed
-from pipelines.publish.provenance.statement import MANIFEST, SIGNED, UNSIGNED, encoded, statement
+from pipelines.core.hosttext import remember_secret, safe_line
+from pipelines.publish.provenance.signing import Sealed, parse_envelope, read_bundle, sign_envelope
+from pipelines.publish.provenance.statement import (
+    MANIFEST,
+    SIGNED,
+    UNSIGNED,
+    encode_statement,
+    make_statement,
+)
 from pipelines.wheels.checked import CheckedWheel
 
 
-def attest(wheel: CheckedWheel, data: bytes, folder: Path, signer: CryptoSigner) -> Path:
+def attest_wheel(wheel: CheckedWheel, data: bytes, folder: Path, signer: CryptoSigner) -> Path:
     """Sign the statement on a wheel by the manifest ``data``; the envelope, in ``folder``.
 
     :class:`ConfigError` where no statement can be made of the manifest, :class:`AuditError` where
     the wheel or an unsigned statement in ``folder`` is not what the manifest says.
     """
     try:
-        said = statement(data, wheel.name)
+        said = make_statement(data, wheel.name)
     except ValueError as error:
         raise ConfigError(
-            f"{folder / MANIFEST}: {line(error, 500)}",
+            f"{folder / MANIFEST}: {safe_line(error, 500)}",
             hint="Build it again with this release: its manifests have all that a statement needs.",
         ) from None
     (subject,) = said["subject"]
@@ -38,7 +44,7 @@ def attest(wheel: CheckedWheel, data: bytes, folder: Path, signer: CryptoSigner)
             f"{wheel.name} has sha256 {wheel.sha256}, but {folder / MANIFEST} says {stated}",
             hint="It is not the wheel that was built there, so nothing was signed.",
         )
-    payload = encoded(said)
+    payload = encode_statement(said)
     unsigned = folder / (wheel.name + UNSIGNED)
     if unsigned.is_file() and unsigned.read_bytes() != payload:
         raise AuditError(
@@ -46,7 +52,7 @@ def attest(wheel: CheckedWheel, data: bytes, folder: Path, signer: CryptoSigner)
             hint="One of the two was changed after the run, so nothing was signed.",
         )
     target = folder / (wheel.name + SIGNED)
-    write_atomic(target, sign(payload, signer, _earlier(target)))
+    write_atomic(target, sign_envelope(payload, signer, _earlier(target)))
     return target
 
 
@@ -55,8 +61,8 @@ def _earlier(target: Path) -> Sealed | None:
     if not target.is_file():
         return None
     try:
-        (one,) = envelopes(target)
-        found = unsealed(one)
+        (one,) = read_bundle(target)
+        found = parse_envelope(one)
         # A bundle's certificate has no place in an envelope, nor have two signatures of one name.
         if "dsseEnvelope" in one or len(dict(found.signatures)) != len(found.signatures):
             raise ValueError  # noqa: TRY301
@@ -68,7 +74,7 @@ def _earlier(target: Path) -> Sealed | None:
     return found
 
 
-def passphrase(key: Path, variable: str | None) -> Callable[[], str]:
+def passphrase_reader(key: Path, variable: str | None) -> Callable[[], str]:
     """How to come by the passphrase of a key: a variable, else the terminal.
 
     What it gives is never shown. It raises :class:`ConfigError` where there is none.
@@ -77,7 +83,7 @@ def passphrase(key: Path, variable: str | None) -> Callable[[], str]:
     def ask() -> str:
         if variable is not None:
             if value := os.environ.get(variable):
-                return secret(value)
+                return remember_secret(value)
             raise ConfigError(
                 f"{key}: the environment variable {variable} with its passphrase is not set",
                 hint="Set it (in CI from a secret), or remove provenance.passphrase_env from "
@@ -88,7 +94,7 @@ def passphrase(key: Path, variable: str | None) -> Callable[[], str]:
                 raise EOFError  # noqa: TRY301
             with warnings.catch_warnings():
                 warnings.simplefilter("error", getpass.GetPassWarning)  # it would echo
-                return secret(getpass.getpass(f"Passphrase of {key}: "))
+                return remember_secret(getpass.getpass(f"Passphrase of {key}: "))
         except (EOFError, getpass.GetPassWarning):
             raise ConfigError(
                 f"{key} has a passphrase, but there is no terminal to prompt for it",

@@ -1,6 +1,7 @@
 """The parts of a planned wheel's bill of materials.
 
-Only what :func:`pipelines.stages.buildspec.materials` compares: all hosts must give the same bytes.
+Only what :func:`pipelines.stages.buildspec.collect_materials` compares: all hosts must give the
+same bytes.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from pipelines.publish.provenance.sbom import (
     TOOLSET,
     Part,
     Role,
-    compared,
-    made,
+    compare_sbom,
+    make_sbom_template,
     with_toolset,
 )
 from pipelines.recipe.naming import fixes_of
@@ -62,7 +63,7 @@ class BillCheck(AuditHooks):
 
     def checks(self, facts: WheelFacts, built: BuildResult) -> Iterable[Finding]:
         """That one."""
-        return [compared(facts, built.bill)]
+        return [compare_sbom(facts, built.bill)]
 
 
 def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
@@ -94,7 +95,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
     if plan.host.inputs:
         parts.append(Part("build host", "image", plan.host.inputs))
     epoch = int(environment_of(plan, 1)["SOURCE_DATE_EPOCH"])
-    return made(recipe.license, parts, properties, epoch)
+    return make_sbom_template(recipe.license, parts, properties, epoch)
 
 
 def _source_part(plan: BuildPlan, source: bytes) -> Part:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.evidence import Evidence
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.jsonfile import as_dict
 
 _LEVELS = [one.value for one in Evidence]
@@ -31,18 +31,19 @@ def read_requirements(texts: Sequence[str]) -> dict[str, str]:
         name, separator, value = part.partition("=")
         if name not in _VALUES or not separator or not value:
             raise ConfigError(
-                f"--require {line(part, 80)}: expected NAME=VALUE with one of {', '.join(_VALUES)}",
+                f"--require {safe_line(part, 80)}: expected NAME=VALUE with one of "
+                f"{', '.join(_VALUES)}",
                 hint="Example: --require recipe=flash-attn,test=passed,newer-than=2026-11-01.",
             )
         if name == "newer-than" and _date(value) is None:
             raise ConfigError(
-                f"--require newer-than={line(value, 40)}: expected a date such as 2026-11-01"
+                f"--require newer-than={safe_line(value, 40)}: expected a date such as 2026-11-01"
             )
         if name == "serial" and not value.isdecimal():
-            raise ConfigError(f"--require serial={line(value, 40)}: expected a number")
+            raise ConfigError(f"--require serial={safe_line(value, 40)}: expected a number")
         if name == "level" and value not in _LEVELS:
             raise ConfigError(
-                f"--require level={line(value, 20)}: expected one of {', '.join(_LEVELS)}",
+                f"--require level={safe_line(value, 20)}: expected one of {', '.join(_LEVELS)}",
                 hint="docs/evidence/levels.md explains them.",
             )
         if name in found:
@@ -51,12 +52,17 @@ def read_requirements(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def broken(said: Mapping[str, Any], requirements: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def unmet_requirements(
+    said: Mapping[str, Any], requirements: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
     """What of them does not hold for a predicate: name, and what it says instead."""
     for name, wanted in requirements.items():
         actual = _VALUES[name](said)
         if not _meets_requirement(name, actual, wanted):
-            yield f"require {name}", f"{line(actual, 100) or 'nothing'}, not {line(wanted, 100)}"
+            yield (
+                f"require {name}",
+                f"{safe_line(actual, 100) or 'nothing'}, not {safe_line(wanted, 100)}",
+            )
 
 
 def _meets_requirement(name: str, actual: str, wanted: str) -> bool:
@@ -76,13 +82,13 @@ def serial_of(said: Mapping[str, Any]) -> int:
     return int(text) if text.isdecimal() and len(text) < _DIGITS else 0
 
 
-def refusals(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def policy_violations(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Why no wheel with such a predicate of ours is to be taken."""
     for stage in ("build", "audit"):
         if (state := _internal_parameter(said, "stages", stage)) != "passed":
-            yield stage, f"the stage {stage} {line(state, 40) or 'was not run'}"
+            yield stage, f"the stage {stage} {safe_line(state, 40) or 'was not run'}"
     if (state := _internal_parameter(said, "stages", "test")) not in ("", "passed"):
-        yield "test", f"the smoke test {line(state, 40)}"
+        yield "test", f"the smoke test {safe_line(state, 40)}"
     if not as_dict(said.get("buildDefinition")).get("resolvedDependencies"):
         yield "dependencies", "it lists neither source nor tools"
 

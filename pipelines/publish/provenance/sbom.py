@@ -54,7 +54,9 @@ class Part:
     """Patches with their bytes, applied to it in this order."""
 
 
-def made(license: str, parts: Iterable[Part], properties: Mapping[str, str], epoch: int) -> str:
+def make_sbom_template(
+    license: str, parts: Iterable[Part], properties: Mapping[str, str], epoch: int
+) -> str:
     """The bill of a wheel but for what it is called, as :func:`completed` takes it.
 
     ``properties`` are those of the wheel, ``epoch`` its build's SOURCE_DATE_EPOCH.
@@ -99,7 +101,7 @@ def with_toolset(bill: str, version: str) -> str:
     return json.dumps(document, sort_keys=True)
 
 
-def compared(facts: WheelFacts, bill: str) -> Finding:
+def compare_sbom(facts: WheelFacts, bill: str) -> Finding:
     """Whether what lies in a wheel that was built here is the bill that was meant, byte by byte."""
     name = f"{facts.dist_info}/sboms/{FILE}"
     there = dict(facts.sboms).get(name)
@@ -108,7 +110,7 @@ def compared(facts: WheelFacts, bill: str) -> Finding:
     except ValueError as error:
         there, meant, found = None, b"", str(error)
     else:
-        found = f"as planned, {units.counted(len(json.loads(bill)['components']), 'component')}"
+        found = f"as planned, {units.pluralize(len(json.loads(bill)['components']), 'component')}"
         if there != meant:
             found = "none" if there is None else "different from the planned one"
     same = there == meant

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from pipelines.core import units
 from pipelines.core.console import console, say
-from pipelines.core.hosttext import safe
+from pipelines.core.hosttext import safe_text
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.sboms import Component, Sbom
 
@@ -44,8 +44,8 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
         format_ = one.format or "of an unknown format"
         whose = f" of {one.subject}" if one.subject else ""
         console.print(
-            f"{escape(one.file)}\n{escape(format_)}{escape(safe(whose))}, "
-            f"{units.counted(one.count, 'component')}, [{_STYLES[one.state]}]{one.state}[/]"
+            f"{escape(one.file)}\n{escape(format_)}{escape(safe_text(whose))}, "
+            f"{units.pluralize(one.count, 'component')}, [{_STYLES[one.state]}]{one.state}[/]"
             + (f": {escape(one.problem)}" if one.problem else "")
         )
         if one.of_another:
@@ -67,9 +67,9 @@ def _component_table(rows: Sequence[Component]) -> Table:
         notes = [f"{name}: {row.properties[name]}" for name in _NOTES if name in row.properties]
         digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
         words = (row.role, row.name, version, row.license or "-", digits)
-        cells = [escape(safe(word, 100)) for word in words]
+        cells = [escape(safe_text(word, 100)) for word in words]
         if notes:
-            cells[1] += f"\n[dim]{escape(safe('; '.join(notes), 200))}[/]"
+            cells[1] += f"\n[dim]{escape(safe_text('; '.join(notes), 200))}[/]"
         table.add_row(*cells)
     return table
 

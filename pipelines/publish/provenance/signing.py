@@ -23,8 +23,8 @@ from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import CryptoSigner, Signature, SSlibKey
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line
-from pipelines.core.jsonfile import MOST, parse, read_bytes
+from pipelines.core.hosttext import safe_line
+from pipelines.core.jsonfile import MOST, parse_json_object, read_bytes
 from pipelines.core.model import first_problem
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -65,7 +65,7 @@ class Sealed:
         return True
 
 
-def unsealed(document: dict[str, Any]) -> Sealed:
+def parse_envelope(document: dict[str, Any]) -> Sealed:
     """The envelope, also one within a bundle of Sigstore's; ``ValueError`` if it is none."""
     inner = document.get("dsseEnvelope")
     try:
@@ -86,7 +86,7 @@ def _decoded(text: str) -> bytes:
     return found
 
 
-def sign(payload: bytes, signer: CryptoSigner, earlier: Sealed | None = None) -> bytes:
+def sign_envelope(payload: bytes, signer: CryptoSigner, earlier: Sealed | None = None) -> bytes:
     """An envelope as a line of JSON; signatures of others over the same payload stay in it."""
     made = Envelope(payload, PAYLOAD_TYPE, {})
     if earlier and (earlier.payload, earlier.payload_type) == (payload, PAYLOAD_TYPE):
@@ -115,7 +115,7 @@ def load_private(path: Path, passphrase: Callable[[], str]) -> CryptoSigner:
             typed = passphrase()
             key = load(data, typed.encode())
     except UnsupportedAlgorithm as error:
-        raise ConfigError(f"{path}: {line(error)}", hint=_MAKE) from None
+        raise ConfigError(f"{path}: {safe_line(error)}", hint=_MAKE) from None
     except (ValueError, TypeError):
         raise ConfigError(
             f"{path} cannot be opened with that passphrase"
@@ -145,7 +145,7 @@ def load_public(path: Path) -> SSlibKey:
     try:
         key = SSlibKey.from_crypto(load(data.strip()))
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path} is not a public key: {line(error)}", hint=_PUBLIC) from None
+        raise ConfigError(f"{path} is not a public key: {safe_line(error)}", hint=_PUBLIC) from None
     if key.keytype not in _KINDS:
         raise _other_kind(path, key.keytype)
     return key
@@ -163,13 +163,14 @@ def _key_bytes(path: Path) -> bytes:
 
 def _other_kind(path: Path, found: str) -> ConfigError:
     return ConfigError(
-        f"{path} is an unsupported kind of key ({line(found, 100)}); expected ed25519 or ECDSA of "
+        f"{path} is an unsupported kind of key ({safe_line(found, 100)}); expected ed25519 or "
+        "ECDSA of "
         "P-256, P-384 or P-521",
         hint=_MAKE,
     )
 
 
-def envelopes(path: Path) -> list[dict[str, Any]]:
+def read_bundle(path: Path) -> list[dict[str, Any]]:
     """Every object of a bundle: JSON lines, or one object on several.
 
     ``ValueError`` for a file that cannot be read, is too large or has too many lines. Lines that
@@ -177,14 +178,14 @@ def envelopes(path: Path) -> list[dict[str, Any]]:
     """
     data = read_bytes(path)
     try:
-        return [parse(data)]
+        return [parse_json_object(data)]
     except ValueError as whole:
         found, lines = [], data.splitlines()
         if len(lines) > _LINES:
             raise ValueError(f"{whole}; nor a bundle: it has {len(lines)} lines") from None
         for text in lines:
             try:
-                found.append(parse(text))
+                found.append(parse_json_object(text))
             except ValueError:
                 continue
         if not found:

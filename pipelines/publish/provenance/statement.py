@@ -23,8 +23,8 @@ from pydantic import ValidationError
 
 from pipelines.core.console import say
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import line
-from pipelines.core.jsonfile import parse
+from pipelines.core.hosttext import safe_line
+from pipelines.core.jsonfile import parse_json_object
 from pipelines.core.model import first_problem
 from pipelines.record.manifest import Manifest
 from pipelines.record.materials import Kind, Material
@@ -47,12 +47,12 @@ _STATED = frozenset({"build", "collect", "audit"})  # stages without which there
 def read_manifest(data: bytes) -> Manifest:
     """The manifest; ``ValueError`` says why it is none that a statement can be made of."""
     try:
-        return Manifest.model_validate(parse(data))
+        return Manifest.model_validate(parse_json_object(data))
     except ValidationError as error:
         raise ValueError(first_problem(error)) from None
 
 
-def unstated(made: Manifest) -> str:
+def no_statement_reason(made: Manifest) -> str:
     """Why its wheels get no statement; empty: they get one."""
     if made.inputs.origin or not made.inputs.materials:
         return "its wheels were not built here"
@@ -64,13 +64,13 @@ def unstated(made: Manifest) -> str:
     for one in made.inputs.materials.rows(*_FILES):
         tool = _find_used_tool(made, one)
         if not _SHA256.fullmatch(one.value):
-            return f"{one.label} is {line(one.value, 80) or 'empty'}, not a sha256"
+            return f"{one.label} is {safe_line(one.value, 80) or 'empty'}, not a sha256"
         if tool is not None and tool.sha256 not in (None, one.value):
             return f"{one.label} had sha256 {tool.sha256}, but {one.value} is pinned"
     return ""
 
 
-def statement(data: bytes, wheel: str) -> dict[str, Any]:
+def make_statement(data: bytes, wheel: str) -> dict[str, Any]:
     """The statement on the wheel of that name by the manifest ``data``.
 
     ``ValueError`` if it is not a manifest, or states no such wheel that was built and passed its
@@ -79,9 +79,9 @@ def statement(data: bytes, wheel: str) -> dict[str, Any]:
     made = read_manifest(data)
     rows = made.sha256(wheel)
     if len(rows) != 1:
-        raise ValueError(f"it lists {len(rows)} wheels called {line(wheel, 200)}")
+        raise ValueError(f"it lists {len(rows)} wheels called {safe_line(wheel, 200)}")
     sha256 = rows[0]
-    if (why := unstated(made)) or made.started is None or made.finished is None:
+    if (why := no_statement_reason(made)) or made.started is None or made.finished is None:
         raise ValueError(why)
     predicate = provenance_pb2.Provenance()
     inside = (_resource_descriptor(*row) for row in sorted(made.sboms.get(wheel, {}).items()))
@@ -114,7 +114,7 @@ def statement(data: bytes, wheel: str) -> dict[str, Any]:
         whole.validate()
         return dict(json_format.MessageToDict(whole.pb))
     except (json_format.Error, OverflowError) as error:
-        raise ValueError(f"it cannot be expressed as SLSA provenance: {line(error)}") from None
+        raise ValueError(f"it cannot be expressed as SLSA provenance: {safe_line(error)}") from None
 
 
 def write_statements(folder: Path, data: bytes) -> None:
@@ -126,15 +126,15 @@ def write_statements(folder: Path, data: bytes) -> None:
     for old in folder.glob(f"*{UNSIGNED}"):
         old.unlink()
     made = read_manifest(data)
-    if unstated(made):
+    if no_statement_reason(made):
         return
     for wheel in made.wheels:
-        write_atomic(folder / f"{wheel}{UNSIGNED}", encoded(statement(data, wheel)))
+        write_atomic(folder / f"{wheel}{UNSIGNED}", encode_statement(make_statement(data, wheel)))
         if (signed := folder / f"{wheel}{SIGNED}").is_file():
             say(f"note: {signed.name} was signed before; sign again: invoke attest", style="yellow")
 
 
-def encoded(said: dict[str, Any]) -> bytes:
+def encode_statement(said: dict[str, Any]) -> bytes:
     """A statement as it is written, and signed."""
     return json.dumps(said, indent=1, sort_keys=True).encode() + b"\n"
 

@@ -18,16 +18,16 @@ from in_toto_attestation.v1 import statement_pb2
 from in_toto_attestation.v1.statement import Statement
 from securesystemslib.signer import SSlibKey
 
-from pipelines.core.errors import AuditError, ConfigError, named
+from pipelines.core.errors import AuditError, ConfigError, error_class
 from pipelines.core.evidence import Evidence
 from pipelines.core.files import find_nearby, sha256_of
 from pipelines.core.finding import Finding, Level
-from pipelines.core.hosttext import line
-from pipelines.core.jsonfile import as_dict, differing, parse, read_bytes
+from pipelines.core.hosttext import safe_line
+from pipelines.core.jsonfile import as_dict, json_differences, parse_json_object, read_bytes
 from pipelines.core.model import Model
-from pipelines.publish.memory import older, remember
+from pipelines.publish.memory import record_last_seen, rollback_problem
 from pipelines.publish.provenance import policy
-from pipelines.publish.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
+from pipelines.publish.provenance.signing import PAYLOAD_TYPE, Sealed, parse_envelope, read_bundle
 from pipelines.publish.provenance.statement import (
     BUILD_TYPE,
     BUILDER,
@@ -35,9 +35,9 @@ from pipelines.publish.provenance.statement import (
     PREDICATE,
     SIGNED,
     UNSIGNED,
-    encoded,
+    encode_statement,
+    make_statement,
     read_manifest,
-    statement,
 )
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.wheels.metadata import read_sboms
@@ -64,7 +64,7 @@ class Verified(Model):
     @property
     def code(self) -> int:
         """The exit code: of what is wrong before that of what is only unlike today's."""
-        return max((named(f.raises).exit_code for f in self.findings if f.failed), default=0)
+        return max((error_class(f.raises).exit_code for f in self.findings if f.failed), default=0)
 
     def accepting(self, enough: Sequence[str]) -> Verified:
         """The same, where these of :data:`ACCEPTED` need not be so. A wrong signature never is."""
@@ -98,7 +98,7 @@ class Said:
         return dict(self.predicate.get("buildDefinition") or {})
 
 
-def find(wheel: Path) -> Path:
+def find_provenance(wheel: Path) -> Path:
     """The provenance of a wheel: next to it, or above its directory, as in a run.
 
     A signed one comes first. :class:`ConfigError` where there is none.
@@ -107,12 +107,13 @@ def find(wheel: Path) -> Path:
         if found := find_nearby(wheel, name):
             return found
     raise ConfigError(
-        f"{line(wheel, 300)}: no {line(wheel.name, 200)}{SIGNED} in its directory or above",
+        f"{safe_line(wheel, 300)}: no {safe_line(wheel.name, 200)}{SIGNED} in its directory or "
+        "above",
         hint="Put the published file there, or name it with --provenance.",
     )
 
 
-def verify(
+def verify_provenance(
     wheel: Path,
     provenance: Path,
     keys: Sequence[Key],
@@ -130,7 +131,9 @@ def verify(
         sha256 = sha256_of(wheel)
         findings = [*_iter_verify_findings(wheel, sha256, provenance, keys, lock, requirements)]
     except OSError as error:
-        raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", hint="Name a wheel.") from None
+        raise ConfigError(
+            f"{safe_line(wheel, 300)}: {error.strerror}", hint="Name a wheel."
+        ) from None
     return Verified(
         wheel=wheel.name, sha256=sha256, provenance=str(provenance), findings=tuple(findings)
     )
@@ -147,7 +150,7 @@ def _iter_verify_findings(  # noqa: PLR0917 - what verify is given
     try:
         said = read_signed(provenance)
     except ValueError as error:
-        yield _verify_finding("statement", "error", line(error, 500))
+        yield _verify_finding("statement", "error", safe_line(error, 500))
         return
     subject = _subject(wheel, sha256, said)
     yield subject
@@ -167,12 +170,13 @@ def _iter_verify_findings(  # noqa: PLR0917 - what verify is given
 def _policy(said: Said, requirements: Mapping[str, str]) -> Iterator[Finding]:
     builder = as_dict(as_dict(said.predicate.get("runDetails")).get("builder")).get("id")
     if not said.ours or builder != BUILDER:
-        kind = f"{line(said.built.get('buildType', 'none'), 120)} by {line(builder or 'no one')}"
+        kind = safe_line(said.built.get("buildType", "none"), 120)
+        kind += f" by {safe_line(builder or 'no one')}"
         yield _verify_finding("builder", "error", f"not built by this program: {kind}")
     else:
-        for name, found in policy.refusals(said.predicate):
+        for name, found in policy.policy_violations(said.predicate):
             yield _verify_finding(name, "error", found)
-    for name, found in policy.broken(said.predicate, requirements):
+    for name, found in policy.unmet_requirements(said.predicate, requirements):
         yield _verify_finding(name, "error", found)
 
 
@@ -188,7 +192,7 @@ def _verify_finding(
 def read_signed(path: Path) -> Said:
     """The one statement of SLSA's provenance in a file; ``ValueError`` says why there is none."""
     found, why = [], "it has no statement"
-    for data in envelopes(path):
+    for data in read_bundle(path):
         try:
             found.append(_parse_statement(data))
         except ValueError as error:
@@ -201,13 +205,13 @@ def read_signed(path: Path) -> Said:
 
 
 def _parse_statement(data: dict[str, Any]) -> Said:
-    sealed = None if "_type" in data else unsealed(data)
+    sealed = None if "_type" in data else parse_envelope(data)
     if sealed is not None:
         if sealed.payload_type != PAYLOAD_TYPE:
             raise ValueError(
-                f"its payloadType is {line(sealed.payload_type, 100)}, expected {PAYLOAD_TYPE}"
+                f"its payloadType is {safe_line(sealed.payload_type, 100)}, expected {PAYLOAD_TYPE}"
             )
-        data = parse(sealed.payload)
+        data = parse_json_object(sealed.payload)
     _refuse_aliases(data, statement_pb2.Statement.DESCRIPTOR)
     _refuse_aliases(as_dict(data.get("predicate")), provenance_pb2.Provenance.DESCRIPTOR)
     try:
@@ -217,13 +221,13 @@ def _parse_statement(data: dict[str, Any]) -> Said:
         said = dict(json_format.MessageToDict(whole))
         if said["predicateType"] != PREDICATE:
             raise ValueError(
-                f"its predicate is {line(said['predicateType'], 100)}, expected {PREDICATE}"
+                f"its predicate is {safe_line(said['predicateType'], 100)}, expected {PREDICATE}"
             )
         made = provenance_pb2.Provenance()
         json_format.ParseDict(said["predicate"], made, ignore_unknown_fields=True)
         return Said(said, dict(json_format.MessageToDict(made)), sealed)
     except (json_format.Error, OverflowError, TypeError, RecursionError) as error:
-        raise ValueError(f"not an in-toto statement: {line(error)}") from None
+        raise ValueError(f"not an in-toto statement: {safe_line(error)}") from None
 
 
 def _refuse_aliases(values: dict[str, Any], message: Any) -> None:
@@ -243,12 +247,12 @@ def _subject(wheel: Path, sha256: str, said: Said) -> Finding:
     """Whether it is about this very file, by name and by every hash that it gives."""
     about = [one for one in said.whole["subject"] if one.get("name") == wheel.name]
     if len(about) != 1:
-        names = [line(one.get("name", "nameless"), 100) for one in said.whole["subject"]]
-        found = f"it is about {', '.join(names[:5])}, not about {line(wheel.name)}"
+        names = [safe_line(one.get("name", "nameless"), 100) for one in said.whole["subject"]]
+        found = f"it is about {', '.join(names[:5])}, not about {safe_line(wheel.name)}"
         return _verify_finding("wheel", "error", found)
     digest = about[0].get("digest", {})
     if "sha256" not in digest:
-        return _verify_finding("wheel", "error", f"it has no sha256 of {line(wheel.name)}")
+        return _verify_finding("wheel", "error", f"it has no sha256 of {safe_line(wheel.name)}")
     wrong = []
     for name in sorted(_STRONG & digest.keys()):
         here = sha256
@@ -256,7 +260,7 @@ def _subject(wheel: Path, sha256: str, said: Said) -> Finding:
             with wheel.open("rb") as stream:
                 here = hashlib.file_digest(stream, name).hexdigest()
         if digest[name] != here:
-            wrong.append(f"{name} here {here}, stated {line(digest[name], 130)}")
+            wrong.append(f"{name} here {here}, stated {safe_line(digest[name], 130)}")
     if wrong:
         found = "the statement is about a different file"
         return _verify_finding("wheel", "error", found, wrong)
@@ -300,14 +304,14 @@ def _serial(wheel: str, said: Said, keys: Sequence[Key]) -> Finding:
     serial = policy.serial_of(said.predicate)
     digest = hashlib.sha256(said.sealed.payload).hexdigest()
     names = [f"{key.keyid} {wheel}" for _, key in keys]
-    if why := next(filter(None, (older(name, serial, digest) for name in names)), ""):
+    if why := next(filter(None, (rollback_problem(name, serial, digest) for name in names)), ""):
         return _verify_finding("serial", "error", why)
     try:
         for name in names:
-            remember(name, serial, digest)
+            record_last_seen(name, serial, digest)
     except OSError as error:
         return _verify_finding(
-            "serial", "unknown", f"{serial}, which cannot be saved: {line(error, 200)}"
+            "serial", "unknown", f"{serial}, which cannot be saved: {safe_line(error, 200)}"
         )
     return _verify_finding("serial", "ok", f"{serial}, the newest verified here")
 
@@ -315,7 +319,7 @@ def _serial(wheel: str, said: Said, keys: Sequence[Key]) -> Finding:
 def _check_nearby_manifest(wheel: Path, provenance: Path, said: Said) -> Finding:
     """Whether the manifest that is here says the same."""
     if not said.ours:
-        kind = line(said.built.get("buildType", "none"), 120)
+        kind = safe_line(said.built.get("buildType", "none"), 120)
         return _verify_finding("manifest", "unknown", f"not checked: built as {kind}")
     path = find_nearby(wheel, MANIFEST) or provenance.with_name(MANIFEST)
     if not path.is_file():
@@ -325,16 +329,16 @@ def _check_nearby_manifest(wheel: Path, provenance: Path, said: Said) -> Finding
         if not read_manifest(data).sha256(wheel.name):
             found = f"not checked: {path} is for a different wheel"
             return _verify_finding("manifest", "unknown", found)
-        expected = statement(data, wheel.name)
+        expected = make_statement(data, wheel.name)
         if (sha256 := expected["subject"][0]["digest"]["sha256"]) != sha256_of(wheel):
             raise ValueError(f"it is for a wheel with sha256 {sha256}")  # noqa: TRY301
     except (ValueError, AuditError) as error:
-        return _verify_finding("manifest", "error", f"{path}: {line(error, 400)}")
+        return _verify_finding("manifest", "error", f"{path}: {safe_line(error, 400)}")
     there, here = said.whole["predicate"], expected["predicate"]
-    if encoded(there) != encoded(here):
+    if encode_statement(there) != encode_statement(here):
         found = f"{path} differs"
         return _verify_finding(
-            "manifest", "error", found, differing(there, here) or ["in another order"]
+            "manifest", "error", found, json_differences(there, here) or ["in another order"]
         )
     return _verify_finding("manifest", "ok", "matches")
 
@@ -351,13 +355,13 @@ def _check_locked_tools(said: Said, lock: ToolchainLock) -> Finding:
     rows = []
     for one in tools:
         name, digest = str(one.get("name", "")), one.get("digest", {}).get("sha256", "none")
-        version = line((one.get("annotations") or {}).get("version", ""), 60)
+        version = safe_line((one.get("annotations") or {}).get("version", ""), 60)
         pinned = lock.tools.get(name)
         if pinned is None:
-            rows.append(f"{line(name, 80)} {version}: not in the lock")
+            rows.append(f"{safe_line(name, 80)} {version}: not in the lock")
         elif not pinned.sha256 or pinned.sha256 != digest:
             rows.append(
-                f"{line(name, 80)} {version} sha256 {line(digest, 64)[:16]}, today "
+                f"{safe_line(name, 80)} {version} sha256 {safe_line(digest, 64)[:16]}, today "
                 f"{pinned.version} sha256 {pinned.sha256[:16] or 'not pinned'}"
             )
     if rows:
@@ -371,7 +375,7 @@ def _check_embedded_sboms(wheel: Path, said: Said) -> Finding:
     try:
         inside = read_sboms(wheel)
     except AuditError as error:
-        return _verify_finding("SBOM", "error", line(error, 400))
+        return _verify_finding("SBOM", "error", safe_line(error, 400))
     if not said.ours:
         found = f"not checked: {len(inside)} in the wheel, by another builder"
         return _verify_finding("SBOM", "unknown", found)
@@ -382,11 +386,11 @@ def _check_embedded_sboms(wheel: Path, said: Said) -> Finding:
         if ".dist-info/sboms/" in str(one.get("name", ""))
     }
     if unlike := {*inside.items()} ^ {*stated.items()}:
-        rows = sorted({line(name, 150) for name, _ in unlike})
+        rows = sorted({safe_line(name, 150) for name, _ in unlike})
         return _verify_finding("SBOM", "error", "those in the wheel differ from those stated", rows)
     if not inside:
         return _verify_finding("SBOM", "skipped", "none in the wheel, none stated")
-    return _verify_finding("SBOM", "ok", ", ".join(line(name, 150) for name in inside))
+    return _verify_finding("SBOM", "ok", ", ".join(safe_line(name, 150) for name in inside))
 
 
 def _evidence(said: Said) -> Iterator[Finding]:
@@ -396,18 +400,18 @@ def _evidence(said: Said) -> Iterator[Finding]:
         return
     level = str(as_dict(inner.get("evidence")).get("level", ""))
     known = {one.value: one.meaning for one in Evidence}
-    test = line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
+    test = safe_line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
     meaning = known.get(level, "an unknown level")
     keys = inner.get("sealers")
-    keys = ", ".join(line(key, 16) for key in keys) if isinstance(keys, list) else ""
+    keys = ", ".join(safe_line(key, 16) for key in keys) if isinstance(keys, list) else ""
     yield _verify_finding(
         "evidence",
         "warning" if test in ("failed", "interrupted") else "unknown",
-        f"the builder says {line(level, 20) or 'none'}: {meaning}; test {test}; "
+        f"the builder says {safe_line(level, 20) or 'none'}: {meaning}; test {test}; "
         f"recorded with the key {keys or '(not named)'}",
     )
     if inner.get("publishable") is not True:
         tools = as_dict(inner.get("toolset")).get("found")
         tools = tools if isinstance(tools, list) and tools else ["an unknown toolset"]
-        found = f"not publishable: built with {line(', '.join(map(str, tools)), 200)}"
+        found = f"not publishable: built with {safe_line(', '.join(map(str, tools)), 200)}"
         yield _verify_finding("publishing", "warning", found)

@@ -8,14 +8,14 @@ from urllib.parse import quote, urljoin
 
 from pipelines.core.console import say
 from pipelines.core.errors import AuditError, ConfigError, LockError, PipelineError
-from pipelines.core.hosttext import line, shown_url
+from pipelines.core.hosttext import safe_line, shown_url
 from pipelines.core.jsonfile import MOST
 from pipelines.plan.prebuilt.downloads import fetch_url
 from pipelines.plan.prebuilt.external import read_address
 from pipelines.publish.provenance.statement import MANIFEST
 from pipelines.publish.rebuild.published import Published, published_by
 from pipelines.toolchain.lock import Cache
-from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.obtaining import download_source
 from pipelines.toolchain.sources import Source
 
 
@@ -74,10 +74,10 @@ def _fetch_first_manifest(addresses: list[str], file: str) -> Published:
         path = Path(scratch, MANIFEST)
         for url in addresses:
             try:
-                download(Source(file=MANIFEST, url=url, size=MOST), path, lambda *_: None)
+                download_source(Source(file=MANIFEST, url=url, size=MOST), path, lambda *_: None)
             except (OSError, LockError) as error:
                 why = error.message if isinstance(error, PipelineError) else str(error)
-                failed = failed or f"{shown_url(url)}: {line(why, 300)}"
+                failed = failed or f"{shown_url(url)}: {safe_line(why, 300)}"
                 continue
             return published_by(path, shown_url(url), file)
     raise LockError(

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pipelines.core.errors import AuditError, ConfigError, LockError
 from pipelines.core.files import find_nearby, sha256_of
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.jsonfile import read_bytes
 from pipelines.core.target import AXES
 from pipelines.publish.provenance.statement import MANIFEST, read_manifest
-from pipelines.record.materials import Kind, Materials, listed, named
+from pipelines.record.materials import Kind, Materials, format_differences, join_difference_labels
 
 #: Kinds of materials that a plan knows before the host is reached, and the source is packed.
 _PLANNED: tuple[Kind, ...] = ("tool", "toolset", "variable", "python", "fixed place")
@@ -56,14 +56,14 @@ def read_published(asked: str) -> Published:
     path = Path(asked).expanduser()
     if not path.is_file():
         raise ConfigError(
-            f"{line(asked, 200)}: no such file",
+            f"{safe_line(asked, 200)}: no such file",
             hint=f"Name a wheel in the same directory as its {MANIFEST}, or the {MANIFEST} itself.",
         )
     if path.suffix == ".whl":
         manifest = find_nearby(path, MANIFEST)
         if manifest is None:
             raise ConfigError(
-                f"{line(path, 300)}: no {MANIFEST} in its directory",
+                f"{safe_line(path, 300)}: no {MANIFEST} in its directory",
                 hint=f"Put the {MANIFEST} that was published with it there, or name that file.",
             )
         return published_by(manifest, str(manifest), path.name).with_wheel(path)
@@ -81,7 +81,7 @@ def published_by(manifest: Path, said: str, file: str = "") -> Published:
         document = read_manifest(read_bytes(manifest))
     except ValueError as error:
         raise ConfigError(
-            f"{said} is not a valid manifest: {line(error, 300)}",
+            f"{said} is not a valid manifest: {safe_line(error, 300)}",
             hint=f"Name the {MANIFEST} of a run, or the wheel in its directory.",
         ) from None
     if not document.inputs.reproducible or not document.inputs.materials:
@@ -92,13 +92,13 @@ def published_by(manifest: Path, said: str, file: str = "") -> Published:
     names = [name for name in document.wheels if file in ("", name)]
     if len(names) != 1:
         raise ConfigError(
-            f"{said} has {len(names)} wheels" + (f" called {line(file, 200)}" if file else ""),
+            f"{said} has {len(names)} wheels" + (f" called {safe_line(file, 200)}" if file else ""),
             hint="Name the wheel to rebuild, or the manifest that came with it.",
         )
     (name,) = names
     if not _PLAIN.fullmatch(name):  # it becomes a file of ours, and a part of addresses
         raise ConfigError(
-            f"{said}: {line(name, 200)} is not a wheel name",
+            f"{said}: {safe_line(name, 200)} is not a wheel name",
             hint="Get the manifest from the publisher of the wheel.",
         )
     asked_for = {axis: getattr(document.inputs, axis) for axis in AXES if axis != "host"}
@@ -113,7 +113,9 @@ def published_by(manifest: Path, said: str, file: str = "") -> Published:
     )
 
 
-def require_same(published: Published, today: Materials, *, reached: bool = True) -> list[str]:
+def require_same_materials(
+    published: Published, today: Materials, *, reached: bool = True
+) -> list[str]:
     """Refuse to build from other materials; returns those in other places, a line each.
 
     Until the host is ``reached``, only the plan's materials are compared. Raises :class:`LockError`
@@ -124,8 +126,10 @@ def require_same(published: Published, today: Materials, *, reached: bool = True
     other = [one for one in unlike if one.kind != "place"]
     if other:
         raise LockError(
-            f"{published.file} was built from different inputs ({named(other)}):\n{listed(other)}",
-            hint=f"Use the release that built it ({line(published.made_by, 80)}), with its lock, "
+            f"{published.file} was built from different inputs "
+            f"({join_difference_labels(other)}):\n{format_differences(other)}",
+            hint=f"Use the release that built it ({safe_line(published.made_by, 80)}), with its "
+            "lock, "
             "recipe and source.",
         )
     return [str(one) for one in unlike]

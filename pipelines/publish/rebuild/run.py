@@ -9,24 +9,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pipelines.core.comparison import Comparison
-from pipelines.core.console import console, fold, say
+from pipelines.core.console import console, log_group, say
 from pipelines.core.errors import AuditError, ConfigError
-from pipelines.core.finding import failures
-from pipelines.core.hosttext import safe
+from pipelines.core.finding import failure_lines
+from pipelines.core.hosttext import safe_text
 from pipelines.hosts.live import LiveSession
 from pipelines.plan.matrix.buildplan import BuildPlan
-from pipelines.publish.rebuild.published import Published, require_same
+from pipelines.publish.rebuild.published import Published, require_same_materials
 from pipelines.record.materials import Materials
 from pipelines.record.results import AuditResult, RebuildResult
 from pipelines.record.run import Run, StageLog
 from pipelines.stages.audit import audited_wheel
 from pipelines.stages.build import build
-from pipelines.stages.buildspec import materials
+from pipelines.stages.buildspec import collect_materials
 from pipelines.stages.hooks import Stage
 from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, make_ready
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.wheels.checked import CheckedWheel, look_into_copy
-from pipelines.wheels.differences import compare
+from pipelines.wheels.differences import compare_wheels
 
 _SHOWN, _MOST = 20, 1000
 
@@ -56,9 +56,9 @@ def run_rebuild(line: Line, published: Published) -> Path:
         if published.wheel is not None:  # before anything is built: what is hostile is refused
             theirs = look_into_copy(published.wheel, Path(room))
             published = published.with_wheel(theirs.path)
-            for wrong in failures(theirs.findings):
+            for wrong in failure_lines(theirs.findings):
                 say(f"{theirs.name}: {wrong}", style="yellow")
-        require_same(published, materials(line.plan, "", None), reached=False)
+        require_same_materials(published, collect_materials(line.plan, "", None), reached=False)
         run = line.begin_rebuild(published.sha256)
         with line.reported():
             make_ready(line, run)
@@ -79,7 +79,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
 
 def _require_same_materials(published: Published, today: Materials) -> None:
     """Say what is elsewhere; :class:`LockError` where it would not be built of the same."""
-    for elsewhere in require_same(published, today):
+    for elsewhere in require_same_materials(published, today):
         say(f"note: different directory: {elsewhere}", style="yellow")
 
 
@@ -104,14 +104,14 @@ def _compare_rebuilt_wheel(
         return log.keep(RebuildResult(compared=made))
     why = "without the published wheel it is unknown where they differ"
     if theirs is not None:
-        verdict, found = compare(theirs, wheel)
+        verdict, found = compare_wheels(theirs, wheel)
         made = made.model_copy(update={"verdict": verdict, "differences": tuple(found[:_MOST])})
         why = "all files are the same, but the archive differs"
         if verdict == "different":
             why = found[0].summary
-        with fold(f"Where they differ: published / rebuilt ({len(found)})"):
+        with log_group(f"Where they differ: published / rebuilt ({len(found)})"):
             for row in found[:_SHOWN]:
-                console.print(f"  {safe(row.summary, 300)}", markup=False)
+                console.print(f"  {safe_text(row.summary, 300)}", markup=False)
     log.keep(RebuildResult(compared=made))
     raise AuditError(
         f"{wheel.name} differs from the published wheel: sha256 {wheel.sha256}, published "
@@ -130,7 +130,7 @@ def _rebuilt(run: Run, published: Published, room: Path) -> CheckedWheel:
     return audited_wheel(run, published.file, room)[0]
 
 
-def as_json(run: Run) -> dict[str, object]:
+def rebuild_verdict_json(run: Run) -> dict[str, object]:
     """The verdict of a run, for programs; ``None`` where it did not come to one."""
     result = run.result(RebuildResult)
     made = result.compared if result else None

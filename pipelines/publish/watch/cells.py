@@ -11,13 +11,13 @@ from packaging.version import Version
 from pipelines.core.architectures import gpus
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.target import Target
-from pipelines.core.versions import python_order, within
-from pipelines.plan.matrix.cells import Named, expand
+from pipelines.core.versions import python_order, release_in_range
+from pipelines.plan.matrix.cells import Named, expand_cells
 from pipelines.publish.index.catalogue import Catalogue
 from pipelines.publish.watch import held
-from pipelines.publish.watch.released import Torch, note
+from pipelines.publish.watch.released import Torch, release_warning
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 
@@ -59,7 +59,7 @@ class Watched:
         return [one for one in self.cells if one.state in states]
 
 
-def compare(
+def compare_recipe(
     recipe: Recipe,
     out: Mapping[str, Torch],
     torches: Sequence[str],
@@ -76,14 +76,14 @@ def compare(
     ``pythons`` and ``cudas`` narrow it, if there are any. Raises :class:`ConfigError` for a recipe
     without a cell, and for one of these that no build of torch is for.
     """
-    lists = [gpus.read(archs or recipe.archs)]
+    lists = [gpus.parse_gpu_archs(archs or recipe.archs)]
     one = 1 if recipe.wheel_tag else None  # wheel for all Pythons
     asked = {"python": tuple(pythons)[:one], "cuda": tuple(cudas)}
     notes = [*notes]
     cells: dict[str, tuple[Named, Torch | None]] = {}
     if recipe.torch is None or recipe.tested_with:
         notes += _not_tested(recipe, torches)
-        for cell in expand(recipe, {k: v for k, v in asked.items() if v}, lists, host=host):
+        for cell in expand_cells(recipe, {k: v for k, v in asked.items() if v}, lists, host=host):
             cells[cell.name] = cell, None
     else:
         _require_out({release: out[release] for release in torches}, asked)
@@ -92,25 +92,27 @@ def compare(
             for cuda, python in _pairs(recipe, out[release]):
                 if cuda in (asked["cuda"] or (cuda,)) and python in (asked["python"] or (python,)):
                     axes = {"torch": (release,), "cuda": (cuda,), "python": (python,)}
-                    (cell,) = expand(recipe, axes, lists, host=host)
+                    (cell,) = expand_cells(recipe, axes, lists, host=host)
                     cells[cell.name] = cell, out[release]
         if torches and not cells:
             words = (f" --{axis} {','.join(values)}" for axis, values in asked.items() if values)
             says = f"{recipe.name} supports no build of torch {', '.join(torches)}"
-            notes.append(note("torch-unsupported", recipe.name, f"{says}{''.join(words)}"))
-    wheels = held.of(catalogue, recipe)
+            notes.append(
+                release_warning("torch-unsupported", recipe.name, f"{says}{''.join(words)}")
+            )
+    wheels = held.wheels_of_recipe(catalogue, recipe)
     wanted, there, untested = [], 0, 0
     for name, (cell, torch) in cells.items():
-        found = held.fitting(wheels, cell.target)
+        found = held.wheels_for_cell(wheels, cell.target)
         good = [one for one in found if one.yanked is None]
         if good:
             there += 1
             untested += all(one.smoke.verdict == "untested" for one in good)
         elif found:
             says = f"{name}: {found[0].file} was yanked: {found[0].yanked}"
-            notes.append(note("wheel-yanked", recipe.name, says, held.TAKEN))
+            notes.append(release_warning("wheel-yanked", recipe.name, says, held.TAKEN))
         else:
-            wanted.append(Cell(name, cell.target, held.why(wheels, cell.target, torch)))
+            wanted.append(Cell(name, cell.target, held.reason_to_build(wheels, cell.target, torch)))
     notes += held.no_code(wheels, recipe, lists[0].sass)
     return Watched(recipe, tuple(wanted), there, untested, tuple(dict.fromkeys(notes)))
 
@@ -121,7 +123,7 @@ def _pairs(recipe: Recipe, torch: Torch) -> list[tuple[str, str]]:
         (cuda, python)
         for cuda, wheels in torch.builds.items()
         for python in wheels
-        if within(cuda, recipe.supports.cuda) and python in recipe.pythons
+        if release_in_range(cuda, recipe.supports.cuda) and python in recipe.pythons
     ]
     if recipe.wheel_tag:  # one wheel for all
         pairs = [(cuda, python) for cuda, python in pairs if python == recipe.pythons[0]]
@@ -138,7 +140,8 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
         missing = [value for value in values if value not in there[axis]]
         if missing and torches:
             raise ConfigError(
-                f"--{axis} {line(missing[0], 40)}: torch {', '.join(torches)} has no build for it",
+                f"--{axis} {safe_line(missing[0], 40)}: torch {', '.join(torches)} has no build "
+                "for it",
                 hint=f"Available: {', '.join(sorted(there[axis], key=python_order))}.",
             )
 
@@ -149,7 +152,7 @@ def _unsupported_axis_findings(recipe: Recipe, torches: Mapping[str, Torch]) -> 
     found: dict[str, dict[str, list[str]]] = {"CUDA": {}, "Python": {}}
     for release, torch in torches.items():
         for cuda in torch.builds:
-            if not within(cuda, recipe.supports.cuda):
+            if not release_in_range(cuda, recipe.supports.cuda):
                 found["CUDA"].setdefault(cuda, []).append(release)
         for python in torch.pythons:
             if python_order(python)[:2] > python_order(last)[:2]:
@@ -161,7 +164,9 @@ def _unsupported_axis_findings(recipe: Recipe, torches: Mapping[str, Torch]) -> 
             there = (f"{one} (torch {', '.join(each[one])})" for one in ordered)
             says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
             where = shown_file(recipe.name)
-            notes.append(note(f"{word.lower()}-unsupported", recipe.name, says, f"See {where}."))
+            notes.append(
+                release_warning(f"{word.lower()}-unsupported", recipe.name, says, f"See {where}.")
+            )
     return notes
 
 
@@ -172,10 +177,10 @@ def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Finding]:
         return []
     says = f"{recipe.name}: its one wheel for every torch is not tested with {', '.join(new)}"
     hint = "Add them to tested_with in the recipe."
-    return [note("torch-untested", recipe.name, says, hint)]
+    return [release_warning("torch-untested", recipe.name, says, hint)]
 
 
-def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
+def index_ahead_findings(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
     """Whether an index has wheels for a torch that is newer than all that are out."""
     held = {one.torch for one in catalogue.wheels if one.torch and one.yanked is None}
     newer = sorted(held, key=Version)[-1:]
@@ -184,4 +189,4 @@ def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Finding]:
         return []
     says = f"the index has wheels for torch {newer[0]}, but the newest release is {newest[0]}"
     hint = "A page is outdated, or the wheels are for a pre-release (--pre)."
-    return [note("index-ahead", "torch", says, hint)]
+    return [release_warning("index-ahead", "torch", says, hint)]

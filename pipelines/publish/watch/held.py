@@ -12,14 +12,14 @@ from packaging.version import Version
 
 from pipelines.core.errors import ConfigError
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import line, secret, shown_url
+from pipelines.core.hosttext import remember_secret, safe_line, shown_url
 from pipelines.core.target import Target
-from pipelines.core.versions import version_of
-from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
+from pipelines.core.versions import parse_version
+from pipelines.publish.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, parse_catalogue
 from pipelines.publish.index.lock import LOCK
 from pipelines.publish.index.store import Store
 from pipelines.publish.watch.pages import read_texts
-from pipelines.publish.watch.released import Torch, note
+from pipelines.publish.watch.released import Torch, release_warning
 from pipelines.publish.which.choosing import runs_python
 from pipelines.recipe.model import Recipe
 
@@ -41,7 +41,7 @@ def catalogue_of(index: str) -> Catalogue:
     and :class:`LockError` where it cannot be fetched.
     """
     with suppress(ValueError):  # errors of a store have the address
-        secret(urlsplit(index).password or "")
+        remember_secret(urlsplit(index).password or "")
     if index.startswith("http://"):
         raise ConfigError(
             f"--index {shown_url(index)}: without https anyone could change it in transit",
@@ -49,22 +49,22 @@ def catalogue_of(index: str) -> Catalogue:
         )
     if index.startswith("https://"):
         url = f"{index.rstrip('/')}/{CATALOGUE}"
-        return read_catalogue(read_texts([url], MOST)[url], shown_url(index).rstrip("/"))
+        return parse_catalogue(read_texts([url], MOST)[url], shown_url(index).rstrip("/"))
     store = Store(index)
     data = store.read(CATALOGUE, MOST)
     if data is not None:
-        return read_catalogue(data, index)
+        return parse_catalogue(data, index)
     if not Path(index).is_dir() or any(one.name not in _BESIDE for one in Path(index).iterdir()):
         raise ConfigError(
-            f"{line(index, 200)} is not a wcw index: it has no {CATALOGUE}",
+            f"{safe_line(index, 200)} is not a wcw index: it has no {CATALOGUE}",
             hint="Name one created by wcw publish, or an empty directory for a new one.",
         )
     return Catalogue()
 
 
-def of(catalogue: Catalogue, recipe: Recipe) -> list[Wheel]:
+def wheels_of_recipe(catalogue: Catalogue, recipe: Recipe) -> list[Wheel]:
     """The plain wheels of that release of a recipe; of one without a version, of any."""
-    version = version_of(recipe.version)  # a directory's own build says which it is
+    version = parse_version(recipe.version)  # a directory's own build says which it is
     return [
         one
         for one in catalogue.wheels
@@ -82,7 +82,7 @@ def is_of(wheel: Wheel, recipe: Recipe) -> bool:
     )
 
 
-def fitting(wheels: Iterable[Wheel], target: Target) -> list[Wheel]:
+def wheels_for_cell(wheels: Iterable[Wheel], target: Target) -> list[Wheel]:
     """Those that are for the cell, yanked ones too."""
     return [
         one
@@ -113,10 +113,10 @@ def no_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> I
     for one in wheels:
         if one.yanked is None and (missing := sorted(asked - {*one.sass})):
             says = f"{one.file} in the index has no code for {', '.join(missing)}"
-            yield note("code-missing", recipe.name, says, TAKEN)
+            yield release_warning("code-missing", recipe.name, says, TAKEN)
 
 
-def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
+def reason_to_build(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
     """Why a cell without a wheel is to be built, in a line."""
     there = [one for one in wheels if one.yanked is None]
     release = " ".join(filter(None, (target.recipe, target.version)))

@@ -15,16 +15,16 @@ from pipelines.publish.watch.released import (
     TOOLS,
     TORCH_BUILDS,
     Torch,
-    cudas,
-    drifted,
-    note,
+    find_missing_cudas,
+    find_torch_drift,
+    find_torch_releases,
+    find_upstream_releases,
+    find_withdrawn_pythons,
+    is_source_yanked,
     pinned_from,
     places_of,
+    release_warning,
     tools_out,
-    torches,
-    upstream,
-    withdrawn,
-    yanked,
 )
 from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import ToolchainLock
@@ -42,7 +42,9 @@ class Out:
     """Recipes whose upstream has taken back what they are built from."""
 
 
-def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pre: bool) -> Out:
+def read_all_releases(
+    recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pre: bool
+) -> Out:
     """What is out that concerns these recipes: name -> version -> recipe, the default one first.
 
     Raises :class:`LockError` for a page that cannot be read, or lies.
@@ -62,22 +64,22 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
     releases = here[PYTHONS].releases().values()
     lists = [one for files in releases for one in files if not one.tags]
     found = read_members([one.url for one in lists[-1:]], (STANDALONE,)).values()
-    notes = [*withdrawn(b"".join(one.get(STANDALONE, b"") for one in found), lock)]
+    notes = [*find_withdrawn_pythons(b"".join(one.get(STANDALONE, b"") for one in found), lock)]
     out: Mapping[str, Torch] = {}
     if with_torch:
         (built,) = read_projects({"torch": TORCH_BUILDS}).values()
         built.require(pinned_from(lock, ""))
-        out, lone = torches(here["torch"], built, pre=pre)
-        notes += [*lone, *drifted((here["torch"], built), load_torches())]
-    notes += cudas(here[CUDA], out, lock, pre=pre)
+        out, lone = find_torch_releases(here["torch"], built, pre=pre)
+        notes += [*lone, *find_torch_drift((here["torch"], built), load_torches())]
+    notes += find_missing_cudas(here[CUDA], out, lock, pre=pre)
     notes += [found for name in TOOLS for found in tools_out(here[name], lock, pre=pre)]
     back = set()
     for name, versions in recipes.items():
         project, git = places[name]
-        notes += upstream(name, versions, here.get(project), tags.get(git), pre=pre)
-        if yanked(first[name], here.get(project)):
+        notes += find_upstream_releases(name, versions, here.get(project), tags.get(git), pre=pre)
+        if is_source_yanked(first[name], here.get(project)):
             back.add(name)
             says = f"{name} {first[name].version} was yanked upstream, so it is not built"
             hint = "Choose another release as the recipe's default."
-            notes.append(note("upstream-yanked", name, says, hint))
+            notes.append(release_warning("upstream-yanked", name, says, hint))
     return Out(out, tuple(notes), frozenset(back))

@@ -13,7 +13,7 @@ from pipelines.plan.matrix.plan import Plan
 from pipelines.publish.watch.cells import Cell, State, Watched
 
 
-def judged(watched: Watched, plan: Plan | None) -> Watched:
+def judge_cells(watched: Watched, plan: Plan | None) -> Watched:
     """``plan`` is that of the cells, if there are any."""
     rows = {row.name: row for row in plan.rows} if plan is not None else {}
     cells = []
@@ -34,7 +34,7 @@ def judged(watched: Watched, plan: Plan | None) -> Watched:
     return replace(watched, cells=tuple(cells))
 
 
-def pinned(orders: Iterable[Watched], targets: Iterable[Target]) -> list[Watched]:
+def mark_pinned_cells(orders: Iterable[Watched], targets: Iterable[Target]) -> list[Watched]:
     """With the cells of ``targets`` to be built: what they need is pinned first."""
     known = {*targets}
     return _set_cell_state(orders, "build", lambda one: one.state == "pin" and one.target in known)
@@ -53,7 +53,7 @@ def _set_cell_state(
     ]
 
 
-def bounded(orders: Sequence[Watched], most: int, turn: int = 0) -> list[Watched]:
+def limit_cells_to_build(orders: Sequence[Watched], most: int, turn: int = 0) -> list[Watched]:
     """No more than ``most`` are built now: the first half of these, and others by turns.
 
     So no cell waits for ever behind those that fail every time.
@@ -67,7 +67,7 @@ def bounded(orders: Sequence[Watched], most: int, turn: int = 0) -> list[Watched
     return _set_cell_state(orders, "later", lambda one: id(one) in later)
 
 
-def as_gha(orders: Sequence[Watched], archs: str = "") -> dict[str, Any]:
+def gha_strategy_matrix(orders: Sequence[Watched], archs: str = "") -> dict[str, Any]:
     """A value for ``strategy.matrix``: for each recipe the inputs of wheels.yml.
 
     ``archs`` is what was asked for; empty: each recipe's own.

@@ -25,14 +25,14 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from pipelines.core.errors import LockError, PipelineError
-from pipelines.core.hosttext import line, shown_url
-from pipelines.core.units import few
-from pipelines.core.versions import version_of
+from pipelines.core.hosttext import safe_line, shown_url
+from pipelines.core.units import join_first
+from pipelines.core.versions import parse_version
 from pipelines.core.workers import run_isolated
 from pipelines.plan.prebuilt.indexpage import Listed, listed_on, read_page
 from pipelines.recipe.sourcetree import sdist_files
 from pipelines.toolchain.indexpage import IndexPage
-from pipelines.toolchain.obtaining import download
+from pipelines.toolchain.obtaining import download_source
 from pipelines.toolchain.sources import Source
 
 _SECONDS = 120  # for one file
@@ -156,7 +156,7 @@ def _parse_listed_file(project: str, listed: Listed, place: str) -> File | None:
     if name != project:
         return None
     if listed.problem:
-        raise LockError(f"{place}: {line(offer.file, 120)}: {listed.problem}", hint=_AGAIN)
+        raise LockError(f"{place}: {safe_line(offer.file, 120)}: {listed.problem}", hint=_AGAIN)
     return File(offer.file, version, tags, offer.place, offer.sha256 or "", listed.yanked)
 
 
@@ -171,7 +171,7 @@ def read_tags(repositories: Sequence[str]) -> dict[str, Tags]:
 def _fetch_git_tags(repository: str) -> Tags:
     """https://git-scm.com/docs/gitprotocol-http: a line is four hex digits of length, then text."""
     url = f"{repository.removesuffix('/').removesuffix('.git')}.git/info/refs"
-    data = fetched(f"{url}?service=git-upload-pack", _REFS)
+    data = fetch_bounded(f"{url}?service=git-upload-pack", _REFS)
     refs: dict[str, str] = {}
     place, ends = 0, 0
     while place < len(data):
@@ -193,12 +193,12 @@ def _fetch_git_tags(repository: str) -> Tags:
     found: dict[Version, str] = {}
     tags = [name for name in refs if name.startswith("refs/tags/")]
     for name, commit in sorted(refs.items()):  # what a tag points at follows it, with ^{}
-        if (tag := _TAG.fullmatch(name)) and (version := version_of(tag[1])):
+        if (tag := _TAG.fullmatch(name)) and (version := parse_version(tag[1])):
             found[version] = commit
     if tags and not found:
         raise LockError(
             f"{shown_url(url)}: none of its {len(tags)} tags is a release; for example "
-            f"{line(min(tags).removeprefix('refs/tags/'), 60)}",
+            f"{safe_line(min(tags).removeprefix('refs/tags/'), 60)}",
             hint="Its tags have a form that pipelines/publish/watch/pages.py does not know.",
         )
     return Tags(shown_url(repository), refs["HEAD"], found)
@@ -206,7 +206,7 @@ def _fetch_git_tags(repository: str) -> Tags:
 
 def read_texts(urls: Sequence[str], most: int) -> dict[str, bytes]:
     """The bytes at each address, at most ``most`` of each; :class:`LockError` where it has none."""
-    return _apart(partial(fetched, most=most), urls)
+    return _apart(partial(fetch_bounded, most=most), urls)
 
 
 def read_members(urls: Sequence[str], names: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
@@ -217,11 +217,11 @@ def read_members(urls: Sequence[str], names: tuple[str, ...]) -> dict[str, dict[
 def _fetch_sdist_members(url: str, names: tuple[str, ...]) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as room:
         path = Path(room) / "sdist"
-        path.write_bytes(fetched(url, _SDIST))
+        path.write_bytes(fetch_bounded(url, _SDIST))
         return {name: data for name, data in sdist_files(path) if name in names}
 
 
-def fetched(url: str, most: int) -> bytes:
+def fetch_bounded(url: str, most: int) -> bytes:
     """What is at an https address, of at most ``most`` bytes; :class:`LockError` why not."""
 
     def step(done: int, _: int) -> None:
@@ -234,13 +234,13 @@ def fetched(url: str, most: int) -> bytes:
     try:
         with tempfile.TemporaryDirectory() as room:
             path = Path(room) / "data"
-            download(Source(file="data", url=url), path, step)
+            download_source(Source(file="data", url=url), path, step)
             return path.read_bytes()
     except (OSError, ValueError) as error:  # whose text has the address, with all that is in it
         why = f"it cannot be fetched: {type(error).__name__}"
     except LockError as error:
         why = error.message
-    raise LockError(f"{shown_url(url)}: {line(why, 200)}", hint=_AGAIN)
+    raise LockError(f"{shown_url(url)}: {safe_line(why, 200)}", hint=_AGAIN)
 
 
 def _apart(work: Callable[[Item], Result], items: Sequence[Item]) -> dict[Item, Result]:
@@ -251,9 +251,9 @@ def _apart(work: Callable[[Item], Result], items: Sequence[Item]) -> dict[Item, 
         if isinstance(one, PipelineError):
             wrong.append(one.message)
         elif isinstance(one, Exception):
-            wrong.append(f"{line(items[number], 200)}: {type(one).__name__}")
+            wrong.append(f"{safe_line(items[number], 200)}: {type(one).__name__}")
         else:
             made[items[number]] = one
     if wrong:
-        raise LockError(few(wrong, "\n"), hint=_AGAIN)
+        raise LockError(join_first(wrong, "\n"), hint=_AGAIN)
     return {item: made[item] for item in items}

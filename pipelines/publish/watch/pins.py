@@ -19,11 +19,11 @@ from packaging.utils import canonicalize_name
 from pipelines.core.errors import LockError
 from pipelines.core.files import write_atomic
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.target import Target
 from pipelines.core.versions import python_release
 from pipelines.publish.watch.pages import File, read_texts
-from pipelines.publish.watch.released import Torch, note
+from pipelines.publish.watch.released import Torch, release_warning
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import Names
 
@@ -62,7 +62,7 @@ class Pins:
         write_atomic(path, (_HEAD + yaml.safe_dump(data, sort_keys=False, width=1000)).encode())
 
 
-def pins(
+def make_torch_pins(
     lock: ToolchainLock, out: Mapping[str, Torch], cells: Iterable[Target], *, home: str
 ) -> Pins:
     """The pins for the torch of ``cells``; what must be pinned by hand is in the notes.
@@ -99,7 +99,7 @@ def pins(
             )
         except _ByHandError as error:
             says, hint = f"torch {file.version}: {error}", "Add it to toolchain.yaml."
-            notes[note("pin-by-hand", "torch", says, hint)] = None
+            notes[release_warning("pin-by-hand", "torch", says, hint)] = None
             ids = {other: name for other, name in ids.items() if name != ids[cell]}
     return Pins(ids, tuple(rows), tuple(notes))
 
@@ -114,7 +114,7 @@ def _foreign_domain_reason(url: str, home: str) -> str:
     name = own.split(".")[-2:]
     if there == own or (not name[-1].isdigit() and there.split(".")[-2:] == name):
         return ""
-    return f"its wheel is on {line(there, 80)}, but the index is on {own}"
+    return f"its wheel is on {safe_line(there, 80)}, but the index is on {own}"
 
 
 def _parse_torch_requirements(data: bytes, file: File, python: str) -> list[Requirement]:
@@ -128,7 +128,7 @@ def _parse_torch_requirements(data: bytes, file: File, python: str) -> list[Requ
         ) from None
     if canonicalize_name(str(name)) != "torch" or version != file.version:
         raise LockError(
-            f"METADATA of {file.name} is for {line(name, 40)} {line(version, 40)}",
+            f"METADATA of {file.name} is for {safe_line(name, 40)} {safe_line(version, 40)}",
             hint="Nothing was pinned. Report it to the index's maintainer.",
         )
     release = python_release(python)
@@ -143,16 +143,20 @@ def _pinned_requirement_name(
     try:
         version = lock.tools[known.resolve(name, cell)].version
     except LockError:
-        raise _ByHandError(f"it requires {line(required.name, 60)}, which has no pin") from None
+        raise _ByHandError(
+            f"it requires {safe_line(required.name, 60)}, which has no pin"
+        ) from None
     if not required.specifier.contains(version, prereleases=True):
-        says = f"it requires {name}{line(required.specifier, 60)}, but the lock has {version}"
+        says = f"it requires {name}{safe_line(required.specifier, 60)}, but the lock has {version}"
         raise _ByHandError(says)
     return str(name)
 
 
 def _torch_lock_row(cell: Target, file: File, requires: list[str]) -> dict[str, Any]:
     if not file.url.startswith("https://") or set("{}") & set(file.url):
-        raise LockError(f"{file.name}: {line(file.url, 200)} is not a valid address for the lock")
+        raise LockError(
+            f"{file.name}: {safe_line(file.url, 200)} is not a valid address for the lock"
+        )
     if unquote(file.url.rpartition("/")[2]) != file.name or not file.sha256:
         raise _ByHandError(f"the index states no sha256 for {file.name}")
     return {

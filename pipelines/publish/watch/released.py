@@ -10,8 +10,14 @@ from packaging.version import Version
 
 from pipelines.core.errors import ConfigError, LockError
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import line
-from pipelines.core.versions import free_threaded, minor, python_order, version_of, within
+from pipelines.core.hosttext import safe_line
+from pipelines.core.versions import (
+    free_threaded,
+    minor_release,
+    parse_version,
+    python_order,
+    release_in_range,
+)
 from pipelines.plan.matrix.compat import load_compat
 from pipelines.plan.matrix.torches import TorchBuild
 from pipelines.publish.watch.pages import File, Project, Tags, read_members
@@ -40,7 +46,7 @@ _FILE = re.compile(
 _BUILT_BY = (*PROJECT, "setup.cfg", "CMakeLists.txt")
 
 
-def note(id_: str, subject: str, says: str, hint: str = "") -> Finding:
+def release_warning(id_: str, subject: str, says: str, hint: str = "") -> Finding:
     """Something that is out and becomes no cell, and what to do about it.
 
     The ``subject`` is a recipe, or what is out.
@@ -62,7 +68,7 @@ class Torch:
         return list(dict.fromkeys(python for wheels in self.builds.values() for python in wheels))
 
 
-def torches(
+def find_torch_releases(
     project: Project, builds: Project, *, pre: bool = False
 ) -> tuple[dict[str, Torch], list[Finding]]:
     """Minor release -> torch, oldest first; and what is on one of the two indexes alone.
@@ -91,7 +97,9 @@ def torches(
             lone[release] = f"torch {version} is on {builds.place}, but missing or yanked on "
             lone[release] += project.place
     wait = "The next watch checks it again."
-    return found, [note("torch-incomplete", "torch", says, wait) for says in lone.values()]
+    return found, [
+        release_warning("torch-incomplete", "torch", says, wait) for says in lone.values()
+    ]
 
 
 def _minor_release(version: Version) -> str:
@@ -151,10 +159,10 @@ def tools_out(project: Project, lock: ToolchainLock, *, pre: bool = False) -> It
     if found := [version for version in out if version > known]:
         says = f"{project.name} {_newest_version_label(found)} is out; the lock ends with {known}"
         hint = "If a torch requires it, add it to toolchain.yaml, then: invoke lock"
-        yield note("tool-released", project.name, says, hint)
+        yield release_warning("tool-released", project.name, says, hint)
 
 
-def cudas(
+def find_missing_cudas(
     project: Project, out: Mapping[str, Torch], lock: ToolchainLock, *, pre: bool = False
 ) -> list[Finding]:
     """CUDA without a driver in compat.yaml, or a tool kit in the lock.
@@ -176,16 +184,20 @@ def cudas(
     has = f"but the lock has toolkits of {', '.join(map(str, known))}"
     what = "Add its archives to toolchain.yaml, then: invoke lock"
     notes = [
-        note("toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(users) or 'out'}, {has}", what)
+        release_warning(
+            "toolkit-missing", "CUDA", f"CUDA {cuda}: {', '.join(users) or 'out'}, {has}", what
+        )
         for cuda, users in sorted(missing.items(), key=lambda one: Version(one[0]))
     ]
     for cuda in (cuda for cuda in there if Version(cuda) > last):
         says = f"CUDA {cuda} is out; the drivers in compat.yaml end with that of CUDA {last}"
-        notes.append(note("driver-missing", "CUDA", says, f"Add it from {compat.drivers.source}"))
+        notes.append(
+            release_warning("driver-missing", "CUDA", says, f"Add it from {compat.drivers.source}")
+        )
     return notes
 
 
-def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterator[Finding]:
+def find_torch_drift(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterator[Finding]:
     """Where a row of torch.yaml is not what the pages have of its patch releases together."""
     found: dict[tuple[str, str], set[str]] = {}
     for page in pages:
@@ -199,10 +211,12 @@ def drifted(pages: Iterable[Project], rows: Mapping[str, TorchBuild]) -> Iterato
             for one in sorted(there ^ known, key=python_order):
                 how = "is out" if one in there else "is no longer there"
                 says = f"torch {release} for {axis} {one} {how}, unlike its row in torch.yaml"
-                yield note("torch-table", "torch", says, "Correct the row, and set its date.")
+                yield release_warning(
+                    "torch-table", "torch", says, "Correct the row, and set its date."
+                )
 
 
-def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Finding]:
+def find_withdrawn_pythons(listing: bytes, lock: ToolchainLock) -> Iterator[Finding]:
     """Pythons of the lock that python-build-standalone's newest release no longer has."""
     releases: dict[str, set[str]] = {}
     for date, python, free in _FILE.findall(listing.decode("utf-8", "replace")):
@@ -213,7 +227,7 @@ def withdrawn(listing: bytes, lock: ToolchainLock) -> Iterator[Finding]:
         if tool.name == "python" and tool.python not in releases[max(whole)]:
             says = f"python-build-standalone {max(whole)} no longer has Python {tool.python}"
             hint = "Keep the pinned one, or remove it from toolchain.yaml."
-            yield note("python-withdrawn", "Python", says, hint)
+            yield release_warning("python-withdrawn", "Python", says, hint)
 
 
 def places_of(versions: Mapping[str, Recipe]) -> tuple[str, str]:
@@ -224,7 +238,7 @@ def places_of(versions: Mapping[str, Recipe]) -> tuple[str, str]:
     return next(filter(None, files), "").partition("==")[0], next(repositories, "")
 
 
-def upstream(
+def find_upstream_releases(
     name: str,
     versions: Mapping[str, Recipe],
     project: Project | None,
@@ -236,7 +250,7 @@ def upstream(
 
     Raises :class:`LockError` where a page and the recipe disagree on a file.
     """
-    known = {one for one in map(version_of, versions) if one is not None}
+    known = {one for one in map(parse_version, versions) if one is not None}
     newest = max(known, default=None)
     add = f"Add it to 'versions' in {shown_file(name)}"
     if project is not None:
@@ -254,7 +268,7 @@ def upstream(
                 f"{name} {_newest_version_label(newer)} is out{how}; the recipe ends with {newest}"
             )
             hint = f"{add}, with sha256 {sdists[0].sha256}" if sdists else ""
-            yield note("upstream-released", name, says, hint)
+            yield release_warning("upstream-released", name, says, hint)
     if tags is None:
         return
     tagged = [one for one in sorted(tags.releases) if pre or not one.is_prerelease]
@@ -262,20 +276,20 @@ def upstream(
         label = _newest_version_label(newer)
         says = f"{name} {label} is tagged; the recipe ends with {newest or 'no release'}"
         hint = f"{add}: commit {tags.releases[newer[-1]]}"
-        yield note("upstream-tagged", name, says, hint)
+        yield release_warning("upstream-tagged", name, says, hint)
     for called, recipe in versions.items():
         if not isinstance(recipe.source, GitSource):
             continue
-        version = version_of(called)
+        version = parse_version(called)
         tag = tags.releases.get(version) if version else None
         if version is None and recipe.source.commit != tags.head:
             says = f"{name} {called}: the main branch is at {tags.head[:12]}"
             says += f", the recipe at {recipe.source.commit[:12]}"
-            yield note("branch-moved", name, says)
+            yield release_warning("branch-moved", name, says)
         elif tag is not None and tag != recipe.source.commit:
             says = f"{name} {called}: its tag is at {tag[:12]}, the recipe at "
             says += recipe.source.commit[:12]
-            yield note("tag-moved", name, says, "Check whether the tag was moved.")
+            yield release_warning("tag-moved", name, says, "Check whether the tag was moved.")
 
 
 def _build_requires_note(old: Iterable[File], new: Iterable[File]) -> str:
@@ -294,7 +308,7 @@ def _newest_version_label(newer: Sequence[Version]) -> str:
     return f"{newer[-1]} (and {more} before it)" if more else str(newer[-1])
 
 
-def yanked(recipe: Recipe, project: Project | None) -> bool:
+def is_source_yanked(recipe: Recipe, project: Project | None) -> bool:
     """Whether its upstream has taken back what the recipe is built from."""
     source = recipe.source
     if project is None or not isinstance(source, FileSource):
@@ -302,7 +316,7 @@ def yanked(recipe: Recipe, project: Project | None) -> bool:
     return any(one.yanked for one in project.files if one.name == source.file)
 
 
-def choose(
+def choose_torch_releases(
     recipe: Recipe, out: Mapping[str, Torch], asked: Iterable[str], newest: int
 ) -> tuple[list[str], list[Finding]]:
     """The minor releases of torch to look at, newest first, and what is left out and why.
@@ -313,15 +327,15 @@ def choose(
     if recipe.torch is None:
         return [], []
     if recipe.tested_with:  # one wheel for all
-        return [one for one in newest_first if within(one, recipe.supports.torch)], []
-    named = list(dict.fromkeys(map(minor, asked)))
+        return [one for one in newest_first if release_in_range(one, recipe.supports.torch)], []
+    named = list(dict.fromkeys(map(minor_release, asked)))
     if missing := [one for one in named if one not in out]:
         raise ConfigError(
-            f"--torch {line(missing[0], 40)}: no such release with CUDA for Windows",
+            f"--torch {safe_line(missing[0], 40)}: no such release with CUDA for Windows",
             hint=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
         )
     notes: list[Finding] = []
-    fitting = [one for one in newest_first if within(one, recipe.supports.torch)]
+    fitting = [one for one in newest_first if release_in_range(one, recipe.supports.torch)]
     if named:
         wanted = [one for one in newest_first if one in named]
     else:
@@ -331,10 +345,10 @@ def choose(
             says = f"supports torch {recipe.supports.torch}, and {', '.join(newer or out)} is out"
             says = f"{recipe.name} {recipe.version} {says}"
             hint = f"See {shown_file(recipe.name)}."
-            notes.append(note("torch-unsupported", recipe.name, says, hint))
+            notes.append(release_warning("torch-unsupported", recipe.name, says, hint))
         if older := fitting[newest:]:
             says = f"{recipe.name}: older releases of torch are skipped: "
             says += ", ".join(reversed(older))
             hint = f"To include them: --torch {','.join(reversed(older))}"
-            notes.append(note("torch-left-out", recipe.name, says, hint))
+            notes.append(release_warning("torch-left-out", recipe.name, says, hint))
     return wanted, notes

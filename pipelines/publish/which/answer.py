@@ -14,9 +14,9 @@ from typing import Any
 from pipelines.publish.which.causes import Finding
 from pipelines.publish.which.choosing import Judged
 from pipelines.publish.which.listed import Row, place_of
-from pipelines.publish.which.looking import installed, names_in
+from pipelines.publish.which.looking import find_installed, names_in
 from pipelines.publish.which.reporting import Package, Report
-from pipelines.publish.which.texts import shown, version_key
+from pipelines.publish.which.texts import ascii_line, version_key
 
 _WIDTH = 98
 
@@ -71,8 +71,8 @@ def commands_of(found: Report, judged: Judged, base: str) -> dict[str, str]:
     start = ["uv", "pip", "install", "--python", found.place.executable]
     what = f"{row.project}=={row.version}"
     uv = uv_installs(start, f"{base}plain/", what, found.torch_installed)
-    said = {form: typed(command_of(found, judged, base), form) for form in forms}
-    return {**said, "uv": typed([uv], "cmd" if found.place.windows else "bash")}
+    said = {form: format_for_shell(command_of(found, judged, base), form) for form in forms}
+    return {**said, "uv": format_for_shell([uv], "cmd" if found.place.windows else "bash")}
 
 
 def _find_installed_package(found: Report, row: Row) -> Package | None:
@@ -85,7 +85,7 @@ def _find_installed_package(found: Report, row: Row) -> Package | None:
     return None
 
 
-def typed(commands: Sequence[Sequence[str]], form: str) -> str:
+def format_for_shell(commands: Sequence[Sequence[str]], form: str) -> str:
     """As they are pasted into one of :data:`FORMS`."""
     (quoted, then, swap, by), lines = FORMS[form], []
     for program, *words in commands:
@@ -114,13 +114,13 @@ def as_text(found: Report, base: str) -> str:
     for one in found.packages:
         lines += ["", *_package_lines(one)]
     for at in found.strays:
-        lines += ["", f"{shown(at)} has the name of a package that is not installed:",
+        lines += ["", f"{ascii_line(at)} has the name of a package that is not installed:",
                   "  Python imports that folder instead."]  # fmt: skip
     for choice in found.choices:
         lines += ["", *_choice_lines(found, choice, base)]
     for name in found.absent:
         lines += ["", f"{name} is not installed in this Python."]
-    for number, (cause, do, undo) in enumerate(remedies(found)):
+    for number, (cause, do, undo) in enumerate(remedy_commands(found)):
         lines += [] if number else ["", "Commands that fix these causes, and how to undo each:"]
         lines += [f"  {cause}: {do}", f"    undo: {undo}"]
     if not found.choices:
@@ -131,7 +131,7 @@ def as_text(found: Report, base: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def remedies(found: Report) -> list[tuple[str, str, str]]:
+def remedy_commands(found: Report) -> list[tuple[str, str, str]]:
     """Of each cause that a command changes: its id, that command, and the one that undoes it."""
     every = [*found.findings, *(f for one in found.packages if not one.loads for f in one.findings)]
     words = [(one.id, one.do, _undone(found, *one.do)) for one in dict.fromkeys(every) if one.do]
@@ -149,7 +149,7 @@ def _undone(found: Report, kind: str, what: str, *rest: str) -> tuple[str, ...]:
     if kind == "ren":
         return (kind, os.path.join(os.path.dirname(what), rest[0]), os.path.basename(what))
     name = re.split(r"[!=<>~]", what)[0]
-    there = installed(found.place, [name])
+    there = find_installed(found.place, [name])
     index = (rest[0], f"{rest[1].rpartition('/')[0]}/cpu") if rest else ()
     return ("install", f"{name}=={there[0].version}", *index) if there else ("uninstall", name)
 
@@ -158,12 +158,12 @@ def _shell_command_line(found: Report, kind: str, *words: str) -> str:
     if kind == "ren":
         return " ".join([kind, *(f'"{one}"' for one in words)])
     pip = [found.place.executable, "-m", "pip", kind, *["-y"] * (kind == "uninstall")]
-    return typed([[*pip, *words]], "cmd" if found.place.windows else "bash")
+    return format_for_shell([[*pip, *words]], "cmd" if found.place.windows else "bash")
 
 
 def _machine_lines(found: Report) -> Iterator[str]:
     place, driver = found.place, found.driver
-    yield f"Python  {place.python} ({place.platform}), {shown(place.executable)}"
+    yield f"Python  {place.python} ({place.platform}), {ascii_line(place.executable)}"
     torch = "none"
     if found.torch:
         cuda = f"CUDA {found.torch.cuda}" if found.torch.cuda else "without CUDA"
@@ -258,14 +258,14 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
         "schema": 1,
         "good": found.good,
         "machine": {**machine, "names": list(found.driver.names)},
-        "executable": shown(found.place.executable, 1000),
+        "executable": ascii_line(found.place.executable, 1000),
         "preset": _preset_object(found),
         "findings": [asdict(one) for one in found.findings],
         "packages": [
             {
                 "name": one.installed.project,
                 "version": one.installed.version,
-                "folder": shown(one.installed.folder, 1000),
+                "folder": ascii_line(one.installed.folder, 1000),
                 "loads": one.loads,
                 "partly": one.partly,
                 "errors": list(one.errors),
@@ -274,8 +274,8 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
             for one in found.packages
         ],
         "absent": [*found.absent],
-        "commands": [dict(zip(("cause", "do", "undo"), one)) for one in remedies(found)],  # noqa: B905 - Python 3.9
-        "strays": [shown(one, 1000) for one in found.strays],
+        "commands": [dict(zip(("cause", "do", "undo"), one)) for one in remedy_commands(found)],  # noqa: B905 - Python 3.9
+        "strays": [ascii_line(one, 1000) for one in found.strays],
         "wheels": {one.row.project: _wheel_object(found, one, base) for one in found.choices},
     }
 

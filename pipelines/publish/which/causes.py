@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipelines.publish.which.data import CAUSES, KNOWN, TORCHES
 from pipelines.publish.which.looking import Driver, Installed, Place, Torch, found_at
 from pipelines.publish.which.machine import Machine
-from pipelines.publish.which.texts import minor_of, shown
+from pipelines.publish.which.texts import ascii_line, minor_of
 
 # Without a dot only two digits are unambiguous: torch210 is 2.10 or 2.1.0, torch251 is 2.5.1.
 _LOCAL_TORCH = re.compile(r"(?:torch|(?<![a-z])pt)\.?(\d)(?:\.(\d{1,2})|(\d))(?!\d)")
@@ -40,7 +40,9 @@ class Finding:
         return self.level == "error"
 
 
-def cause(key: str, level: str = "", do: tuple[str, ...] = (), /, **said: object) -> Finding:
+def cause_finding(
+    key: str, level: str = "", do: tuple[str, ...] = (), /, **said: object
+) -> Finding:
     """A row of ``causes.yaml``, filled in; ``level`` where it is not the row's."""
     actual, hint, usual = CAUSES[key]
     words = actual.format(**said), hint.format(**said)
@@ -72,30 +74,30 @@ def built_for(package: Installed) -> Built:
     )
 
 
-def of_python(place: Place, driver: Driver) -> Iterator[Finding]:
+def python_findings(place: Place, driver: Driver) -> Iterator[Finding]:
     """A Python for which there are no such wheels."""
     if place.platform in ("win32", "linux_i686"):
-        yield cause("32-bit-python")
+        yield cause_finding("32-bit-python")
     if place.platform == "win_arm64":
-        yield cause("windows-on-arm", how="built for ARM64")
+        yield cause_finding("windows-on-arm", how="built for ARM64")
     if place.platform == "win_amd64" and driver.native:
-        yield cause("windows-on-arm", how="built for x64, on Windows for ARM64")
+        yield cause_finding("windows-on-arm", how="built for x64, on Windows for ARM64")
 
 
-def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
+def driver_findings(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """No driver, an old one, no GPU."""
     if not driver.release:
-        yield cause("no-driver", why=f" ({driver.trouble})" if driver.trouble else "")
+        yield cause_finding("no-driver", why=f" ({driver.trouble})" if driver.trouble else "")
         return
     if driver.trouble:
-        yield cause("driver-trouble", release=driver.release, trouble=driver.trouble)
+        yield cause_finding("driver-trouble", release=driver.release, trouble=driver.trouble)
     if not driver.gpus:
         hidden = "CUDA_VISIBLE_DEVICES" in os.environ
-        yield cause("no-gpu.hidden" if hidden else "no-gpu", release=driver.release)
+        yield cause_finding("no-gpu.hidden" if hidden else "no-gpu", release=driver.release)
     major = minor_of(torch.cuda)[0] if torch and torch.cuda else 0
     if torch and major > minor_of(driver.release)[0]:
         said = {"torch": torch.version, "cuda": torch.cuda, "driver": driver.release}
-        yield cause("old-driver", major=major, **said)
+        yield cause_finding("old-driver", major=major, **said)
 
 
 def is_release_of(said: str, own: str) -> bool:
@@ -107,11 +109,11 @@ def is_release_of(said: str, own: str) -> bool:
     return both[0][0] == both[1][0] and (both[0][2] == both[1][2] or not all(b[2] for b in both))
 
 
-def of_processor(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
+def processor_findings(driver: Driver, torch: Torch | None) -> Iterator[Finding]:
     """A processor without instructions that torch has been compiled for."""
     hint, _, needs = KNOWN["torch"]
     if torch and needs in driver.missing:
-        yield cause("old-processor", needs=needs.upper(), hint=hint)
+        yield cause_finding("old-processor", needs=needs.upper(), hint=hint)
 
 
 def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...]:
@@ -126,23 +128,23 @@ def torch_for(place: Place, driver: Driver, release: str = "") -> tuple[str, ...
     return ("install", line, "--index-url", _TORCH_INDEX + local) if newest[0] else ()
 
 
-def of_torch(
+def torch_findings(
     place: Place, torch: Torch | None, there: Sequence[Installed], driver: Driver
 ) -> Iterator[Finding]:
     """None, one without CUDA, half of one, two of them; ``there``: every installation of it."""
     if torch is None:
         at = found_at(place, "torch") or (there[0].info if there else "")
         do = () if at else torch_for(place, driver)
-        yield cause("broken-torch" if at else "no-torch", "", do, at=shown(at))
+        yield cause_finding("broken-torch" if at else "no-torch", "", do, at=ascii_line(at))
         return
     if not torch.cuda:
         do = torch_for(place, driver, torch.version.partition("+")[0])
-        yield cause("cpu-torch", "", do, version=torch.version)
+        yield cause_finding("cpu-torch", "", do, version=torch.version)
     if len(there) > 1:
-        where = " and ".join(shown(f"{one.version} in {one.folder}", 150) for one in there[:3])
-        yield cause("two-torches", where=where)
+        where = " and ".join(ascii_line(f"{one.version} in {one.folder}", 150) for one in there[:3])
+        yield cause_finding("two-torches", where=where)
     elif there and not is_release_of(there[0].version, torch.version):
-        yield cause("torn-torch", version=torch.version, metadata=there[0].version)
+        yield cause_finding("torn-torch", version=torch.version, metadata=there[0].version)
 
 
 def against_torch(package: Installed, built: Built, machine: Machine) -> Iterator[Finding]:
@@ -150,7 +152,11 @@ def against_torch(package: Installed, built: Built, machine: Machine) -> Iterato
     wanted, there = minor_of(built.torch), minor_of(machine.torch)
     later = built.stable and there > wanted
     if built.torch and machine.torch and wanted != there and not later:
-        yield cause("torch-mismatch", package=package.label, built=built.torch, torch=machine.torch)
+        yield cause_finding(
+            "torch-mismatch", package=package.label, built=built.torch, torch=machine.torch
+        )
     own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
     if own and has and own != has and not built.any_cuda:
-        yield cause("cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda)
+        yield cause_finding(
+            "cuda-mismatch", package=package.label, built=built.cuda, cuda=machine.cuda
+        )

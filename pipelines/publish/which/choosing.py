@@ -9,10 +9,16 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pipelines.core.architectures.serving import BY_CODE, BY_PTX, way
+from pipelines.core.architectures.serving import BY_CODE, BY_PTX, runnable_code_kind
 from pipelines.publish.which.listed import Row
 from pipelines.publish.which.machine import Machine
-from pipelines.publish.which.texts import VersionKey, final, minor_of, takes, version_key
+from pipelines.publish.which.texts import (
+    VersionKey,
+    accepts_python,
+    is_final_release,
+    minor_of,
+    version_key,
+)
 
 _FIRST_ABI3T = 15  # of Python 3
 
@@ -33,7 +39,7 @@ class Judged:
         return not self.missed
 
 
-def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged | None:
+def choose_wheel(rows: Iterable[Row], machine: Machine, package: str = "") -> Judged | None:
     """The best wheel for a machine, of ``package`` alone if it is named; else the nearest.
 
     ``None`` where the index has none.
@@ -49,7 +55,7 @@ def _candidate_sort_key(
     return (
         one.by == BY_CODE,
         row.tested,
-        final(row.version),  # no installer takes another of itself
+        is_final_release(row.version),  # no installer takes another of itself
         version_key(row.version),
         minor_of(row.cuda),
         row.uploaded,
@@ -82,7 +88,7 @@ def _python_mismatch(row: Row, machine: Machine) -> str:
     if not any(runs_python(python, abi, machine.python) for python, abi, _ in row.tags):
         said = " and ".join(sorted({f"{python}-{abi}" for python, abi, _ in row.tags}))
         return f"it is for Python {said}, but this is Python {machine.python}"
-    if not takes(row.requires_python, machine.python):
+    if not accepts_python(row.requires_python, machine.python):
         return f"it requires Python {row.requires_python}, but this is Python {machine.python}"
     return ""
 
@@ -153,7 +159,7 @@ def _of_gpus(row: Row, machine: Machine, by: str) -> str:
 
 def _served(row: Row, machine: Machine) -> str:
     """By what it runs on every GPU of the machine; PTX if one of them has nothing better."""
-    ways = [way(row.sass, row.ptx, one.replace(".", "")) for one in machine.gpus]
+    ways = [runnable_code_kind(row.sass, row.ptx, one.replace(".", "")) for one in machine.gpus]
     if not all(ways):
         return ""
     return BY_PTX if BY_PTX in ways else "".join(ways[:1])

@@ -9,7 +9,7 @@ from pipelines.core.model import Dated, Model, Name, Text, read_data
 from pipelines.core.versions import Release
 from pipelines.plan.config.presets import load_presets
 from pipelines.plan.matrix.torches import load_torches
-from pipelines.wheels.libraries import table
+from pipelines.wheels.libraries import library_table
 
 
 class Known(Dated):
@@ -52,10 +52,10 @@ _FILE = read_data(Path(__file__).with_name("known.yaml"), _File)
 #: Of each library of CUDA's: globs of its name, CUDA's major version, the project that has it.
 CUDA_LIBRARIES: tuple[tuple[tuple[str, ...], str, str], ...] = tuple(
     (tuple(name for name in row.names if name.endswith(".dll")), row.cuda, row.project)
-    for row in table().libraries
+    for row in library_table().libraries
 )
 #: Globs of the DLLs that torch's own wheel has.
-TORCH_LIBRARIES: tuple[str, ...] = table().torch
+TORCH_LIBRARIES: tuple[str, ...] = library_table().torch
 #: Of each preset: its name, what it is, the axes that it sets, the folder of its program, and what
 #: is next to that folder.
 PRESETS: tuple[tuple[str, str, tuple[tuple[str, str], ...], str, tuple[str, ...]], ...] = tuple(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pipelines.wheels.fatbin import Data, Inventory, find, inventory
+from pipelines.wheels.fatbin import Data, Inventory, find_bytes, inventory
 from pipelines.wheels.petables import (
     Image,
     Need,
@@ -48,7 +48,7 @@ class Loaded:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Data]:
+def open_mapped(path: str) -> Iterator[Data]:
     """A file, mapped into memory; ``OSError`` where it cannot be read."""
     with open(path, "rb") as stream:
         try:
@@ -66,7 +66,7 @@ def read_image(path: str) -> Loaded:
     Raises :class:`UnreadableError` for what is no Windows binary, or says what cannot be;
     ``OSError`` for one that cannot be read.
     """
-    with opened(path) as data:
+    with open_mapped(path) as data:
         start = int.from_bytes(data[0x3C:0x40], "little")
         try:
             machine, whole, image, tables = _headers(data)
@@ -117,15 +117,15 @@ def _headers(data: Data) -> tuple[int, bool, Image, list[int]]:
 def file_version(path: str) -> str:
     """The version in a DLL's resources, such as ``14.44.35211.0``; empty: it says none."""
     try:
-        with opened(path) as data:
-            at = find(data, _FIXED)
+        with open_mapped(path) as data:
+            at = find_bytes(data, _FIXED)
             words = struct.unpack_from("<4H", data, at + 8) if at >= 0 else ()
     except (OSError, struct.error):
         return ""
     return "{1}.{0}.{3}.{2}".format(*words) if words else ""
 
 
-def device_code(path: str) -> Inventory:
+def read_device_code(path: str) -> Inventory:
     """The machine code and PTX for GPUs in a file."""
-    with opened(path) as data:
+    with open_mapped(path) as data:
         return inventory(data)

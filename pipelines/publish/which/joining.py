@@ -77,7 +77,7 @@ if __name__ == "__main__":
 
 
 @functools.cache
-def joined() -> bytes:
+def build_which_script() -> bytes:
     """The file, the same for the same sources."""
     from pipelines import __version__
 
@@ -161,4 +161,4 @@ def _require_once(text: str) -> None:
 
 
 if __name__ == "__main__":  # writes the repository's
-    (_ROOT.parent / WHICH).write_bytes(joined())
+    (_ROOT.parent / WHICH).write_bytes(build_which_script())

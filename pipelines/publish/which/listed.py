@@ -17,8 +17,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from pipelines.publish.memory import memory_file, older, remember
-from pipelines.publish.which.texts import RefusalError, project, shown, version_key
+from pipelines.publish.memory import memory_file, record_last_seen, rollback_problem
+from pipelines.publish.which.texts import RefusalError, ascii_line, normalize_project, version_key
 
 CATALOGUE_NAME = "catalogue.json"
 _MOST_BYTES = 64 << 20
@@ -82,10 +82,12 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
     except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
         start = data[:40].decode("ascii", "replace").lstrip()
         said = (
-            f"it begins with {shown(start, 40)!r}" if start[:1] not in "{[" else shown(error, 200)
+            f"it begins with {ascii_line(start, 40)!r}"
+            if start[:1] not in "{["
+            else ascii_line(error, 200)
         )
         raise RefusalError(
-            f"{CATALOGUE_NAME} of {shown(where, 200)} is not valid: {said}",
+            f"{CATALOGUE_NAME} of {ascii_line(where, 200)} is not valid: {said}",
             "Open the address in a browser: it should show the index's front page.",
         ) from None
 
@@ -100,7 +102,7 @@ def _parse_catalogue_rows(data: bytes) -> list[Row]:
         said = document.get("schema_version") if isinstance(document, dict) else None
         newer = isinstance(said, int) and said > 1
         raise ValueError(
-            f"it has schema version {shown(said, 20)}: use the which.py of that index"
+            f"it has schema version {ascii_line(said, 20)}: use the which.py of that index"
             if newer
             else "it does not have schema version 1"
         )
@@ -125,12 +127,12 @@ def _parse_catalogue_row(entry: Any) -> tuple[Row, bool]:
         raise ValueError(f"{text['file']} has an address with another name")
     smoke = entry["smoke"]
     verdict = _require_matching_text(smoke, "verdict", "passed|untested")
-    gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
+    gpus = ", ".join(ascii_line(one, 60) for one in smoke.get("gpus", [])[:4])
     row = Row(
         **text,
         sass=tuple(_parse_arch_list(entry, "sass")),
         ptx=tuple(_parse_arch_list(entry, "ptx")),
-        project=project(name["name"]),
+        project=normalize_project(name["name"]),
         version=name["version"],
         tags=tuple(
             (python, abi, platform)
@@ -149,14 +151,14 @@ def _parse_catalogue_row(entry: Any) -> tuple[Row, bool]:
 def _require_matching_text(entry: Any, key: str, form: str) -> str:
     value = entry[key] if key != "requires_python" else entry.get(key, "")
     if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
-        raise ValueError(f"{key}: {shown(value, 80)}")
+        raise ValueError(f"{key}: {ascii_line(value, 80)}")
     return value
 
 
 def _parse_arch_list(entry: Any, key: str) -> list[str]:
     values = entry.get(key, [])
     if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
-        raise ValueError(f"{key}: {shown(values, 80)}")
+        raise ValueError(f"{key}: {ascii_line(values, 80)}")
     return [_require_matching_text({key: one}, key, _ARCHES) for one in values]
 
 
@@ -177,8 +179,8 @@ def fetch_rows(index: str, catalogue: str = "") -> tuple[list[Row], str]:
             data = stream.read(_MOST_BYTES + 1)
     except OSError as error:
         raise RefusalError(
-            f"{shown(file.parent, 300)}: {shown(file.name, 100)} cannot be read: "
-            f"{shown(error.strerror, 100)}",
+            f"{ascii_line(file.parent, 300)}: {ascii_line(file.name, 100)} cannot be read: "
+            f"{ascii_line(error.strerror, 100)}",
             "Name the directory or the https address of an index.",
         ) from None
     base = base or folder.as_uri() + "/"
@@ -193,15 +195,15 @@ def _latest_rows(data: bytes, base: str, where: str) -> list[Row]:
     generation = document.get("generation")
     serial, digest = generation if isinstance(generation, int) else 0, sha256(data).hexdigest()
     yanked = [one["file"] for one in document["wheels"] if one.get("yanked") is not None]
-    if why := older(base, serial, digest, yanked):
+    if why := rollback_problem(base, serial, digest, yanked):
         raise RefusalError(
-            f"{CATALOGUE_NAME} of {shown(where, 200)}: {shown(why, 300)}",
+            f"{CATALOGUE_NAME} of {ascii_line(where, 200)}: {ascii_line(why, 300)}",
             f"It may be an old copy. If its owner says that it is right, remove {memory_file()}.",
         )
     try:
-        remember(base, serial, digest, yanked)
+        record_last_seen(base, serial, digest, yanked)
     except OSError as error:
-        said = f"older copies of this index will not be noticed: {shown(error, 200)}"
+        said = f"older copies of this index will not be noticed: {ascii_line(error, 200)}"
         print(f"which: {said}", file=sys.stderr)
     return rows
 
@@ -212,14 +214,16 @@ def _normalize_index_url(index: str) -> str:
         parts = urllib.parse.urlsplit(index)
         _ = parts.port  # or none that can be
     except ValueError as error:
-        raise RefusalError(f"the address of the index is invalid: {shown(error, 100)}") from None
+        raise RefusalError(
+            f"the address of the index is invalid: {ascii_line(error, 100)}"
+        ) from None
     if "@" in parts.netloc:  # it would stand in the command that people pass on
         raise RefusalError(
             "the address of the index contains a user name or password",
             "Remove it: this program does not support signing in.",
         )
     if not index.startswith(("https://", _LOCAL)) or not parts.hostname:
-        raise RefusalError(f"{shown(index, 200)}: expected an https address or a directory")
+        raise RefusalError(f"{ascii_line(index, 200)}: expected an https address or a directory")
     path = parts.path
     if path.endswith((".html", ".json", ".py")):
         path = path.rpartition("/")[0]
@@ -234,7 +238,7 @@ class _Onward(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         local = req.full_url.startswith(_LOCAL) and newurl.startswith(_LOCAL)
         if not newurl.startswith("https://") and not local:
-            raise RefusalError(f"{shown(req.full_url)} redirects to an address without https")
+            raise RefusalError(f"{ascii_line(req.full_url)} redirects to an address without https")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -242,9 +246,8 @@ def _download_bounded(url: str) -> bytes:
     """What a server answers, bounded in bytes and in time."""
     until = time.monotonic() + _PATIENCE
     data = bytearray()
-    saved = (
-        f"Save {shown(url)} (with curl.exe -O), then add --index {shown(url).rpartition('/')[0]}/"
-    )
+    shown = ascii_line(url)
+    saved = f"Save {shown} (with curl.exe -O), then add --index {shown.rpartition('/')[0]}/"
     saved += f" --catalogue {CATALOGUE_NAME}"
     try:
         # Python 3.13 refuses what pip takes: https://github.com/python/cpython/issues/138193
@@ -259,24 +262,28 @@ def _download_bounded(url: str) -> bytes:
                 data += piece
                 if len(data) > _MOST_BYTES:
                     raise RefusalError(
-                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: not an index"
+                        f"{ascii_line(url)} has more than {_MOST_BYTES >> 20} MiB: not an index"
                     )
                 if time.monotonic() > until:
-                    raise RefusalError(f"{shown(url)} takes longer than {_PATIENCE:.0f} s")
+                    raise RefusalError(f"{ascii_line(url)} takes longer than {_PATIENCE:.0f} s")
             length = answer.headers.get("Content-Length")
             if length is not None and length.isdigit() and int(length) != len(data):
-                raise RefusalError(f"{shown(url)}: got {len(data)} of {length} bytes: try again")
+                raise RefusalError(
+                    f"{ascii_line(url)}: got {len(data)} of {length} bytes: try again"
+                )
     except urllib.error.HTTPError as error:
         hint = "Use the address of the index's front page. If it is right, try again later."
         if error.code == _FORBIDDEN:
             hint = f"A proxy in front of it may reject programs. {saved}"
-        raise RefusalError(f"{shown(url)}: HTTP status {error.code}", hint) from None
+        raise RefusalError(f"{ascii_line(url)}: HTTP status {error.code}", hint) from None
     except (OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", error)
         # Windows fetches authorities when it first needs them; Python has those that are there.
         distrusted = isinstance(reason, ssl.SSLCertVerificationError)
         hint = saved if distrusted else "Check the network connection."
-        raise RefusalError(f"{shown(url)} cannot be read: {shown(reason, 200)}", hint) from None
+        raise RefusalError(
+            f"{ascii_line(url)} cannot be read: {ascii_line(reason, 200)}", hint
+        ) from None
     return bytes(data)
 
 

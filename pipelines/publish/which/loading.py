@@ -7,19 +7,19 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from pipelines.publish.which.causes import Built, Finding, cause
+from pipelines.publish.which.causes import Built, Finding, cause_finding
 from pipelines.publish.which.data import CUDA_LIBRARIES, KNOWN, MUTEX, TORCH_LIBRARIES
 from pipelines.publish.which.images import MACHINES, Loaded, file_version
-from pipelines.publish.which.packages import of_python_dll
+from pipelines.publish.which.packages import other_python_dll
 from pipelines.publish.which.searching import Shelf
-from pipelines.publish.which.texts import minor_of, shown
+from pipelines.publish.which.texts import ascii_line, minor_of
 
 _RUNTIME = re.compile(r"(?:msvcp140|vcruntime140|concrt140|vcomp140)(?:_\w+)?\.dll", re.ASCII)
 _MOST_DLLS = 400
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
 
-def of_dlls(
+def dll_findings(
     shelf: Shelf, paths: Sequence[str], built: Built, *, seen: set[str] | None = None
 ) -> Iterator[Finding]:
     """What stands in the way of loading ``paths`` and whatever these want, which goes to ``seen``.
@@ -47,24 +47,26 @@ def of_dlls(
                 reported.add(key)
                 yield one
     if left:
-        yield cause("not-checked.dlls", count=_MOST_DLLS)
+        yield cause_finding("not-checked.dlls", count=_MOST_DLLS)
 
 
 def _of_one(shelf: Shelf, path: str, built: Built) -> Iterator[Finding | str]:
     """What is wrong with one, and the DLLs that are to be looked at for it."""
-    own, name = shelf.read(path), shown(os.path.basename(path), 100)
+    own, name = shelf.read(path), ascii_line(os.path.basename(path), 100)
     if isinstance(own, str):
-        yield cause("unreadable-dll", name=name, why=shown(own, 150))
+        yield cause_finding("unreadable-dll", name=name, why=ascii_line(own, 150))
         return
     if not own.whole:
-        yield cause("truncated", name=name)
+        yield cause_finding("truncated", name=name)
         return
     wanted = _OF_PLATFORM.get(shelf.place.platform, own.machine)
     if own.machine != wanted:
-        yield cause("wrong-machine", name=name, machine=_for_machine(own), own=MACHINES[wanted])
+        yield cause_finding(
+            "wrong-machine", name=name, machine=_for_machine(own), own=MACHINES[wanted]
+        )
         return
-    if other := of_python_dll(shelf.place, own.libraries):
-        yield cause("python-mismatch", name=name, built=other, python=shelf.place.python)
+    if other := other_python_dll(shelf.place, own.libraries):
+        yield cause_finding("python-mismatch", name=name, built=other, python=shelf.place.python)
         return
     for late, needs in enumerate((own.needs, own.late)):
         of: dict[str, list[str]] = {one: [] for one in (() if late else own.libraries)}
@@ -93,8 +95,8 @@ def _missing_dll_finding(shelf: Shelf, name: str, library: str, *, late: bool) -
     there = there or shelf.aside(library)
     key, said = _known_dll_cause(shelf, library) or _of_cudas(shelf, library, there)
     when = ", when it is first called," if late else ""
-    wants = f"{name}{when} imports {shown(library, 100)}"
-    return cause(key, "warning" if late else "error", wants=wants, **said)
+    wants = f"{name}{when} imports {ascii_line(library, 100)}"
+    return cause_finding(key, "warning" if late else "error", wants=wants, **said)
 
 
 def _known_dll_cause(shelf: Shelf, library: str) -> tuple[str, dict[str, str]] | None:
@@ -123,7 +125,7 @@ def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, dict[str, st
     if rows and shelf.torch and shelf.with_torch and not own and not there:
         return "cpu-torch.cuda", {"built": " or ".join(majors), "torch": shelf.torch.version}
     first = "imports torch first" if shelf.is_torchs(there) else "adds that folder itself"
-    but = f"; {shown(there)} is only found by a program that {first}" if there else ""
+    but = f"; {ascii_line(there)} is only found by a program that {first}" if there else ""
     projects = " or ".join(dict.fromkeys(row[2] for row in rows))
     folder = r"%CUDA_PATH%\bin\x64" if majors[-1:] >= ["13"] else r"%CUDA_PATH%\bin"
     key = "missing-dll.cuda" if rows else "missing-dll"
@@ -141,39 +143,45 @@ def _of_runtime(shelf: Shelf, own: Loaded, name: str, found: str) -> Iterator[Fi
         return
     systems = os.path.join(shelf.place.system, library)
     version, other, msvc = file_version(found), file_version(systems), own.linker
-    said = {"name": name, "found": shown(found), "version": version or "no version"}
+    said = {"name": name, "found": ascii_line(found), "version": version or "no version"}
     has, silent = minor_of(version), "no version"
     key, do = "old-runtime", tuple[str, ...]()
     if found != systems and os.path.isfile(systems):
         key, do = "old-runtime.shadows", ("ren", found, f"{library}.off")
-        said["systems"] = shown(systems)
+        said["systems"] = ascii_line(systems)
     if version and has < msvc and msvc[0] == has[0]:
         why = f" but was built with MSVC {msvc[0]}.{msvc[1]}, which needs at least that version"
         level = "error" if has < minor_of(MUTEX) <= msvc else "warning"
-        yield cause(key, level, do, why=why, **said)
+        yield cause_finding(key, level, do, why=why, **said)
         return
     older = not version or has < minor_of(other)
     if do and older and shelf.read(found) != shelf.read(systems):
         why = f" instead of the one in Windows ({other or silent})"
-        yield cause(key, "warning", do, why=why, **said)
+        yield cause_finding(key, "warning", do, why=why, **said)
         return
     for copy in shelf.copies(library) if msvc >= minor_of(MUTEX) else ():
         if (0, 0) < minor_of(brought := file_version(copy)) < minor_of(MUTEX):
-            yield cause("other-copy.runtime", mutex=MUTEX, copy=shown(copy), version=brought)
+            yield cause_finding(
+                "other-copy.runtime", mutex=MUTEX, copy=ascii_line(copy), version=brought
+            )
             return
 
 
 def _of_copies(shelf: Shelf, path: str, found: str, symbols: list[str]) -> Iterator[Finding]:
     """Another package's DLL of that name, which is taken if it is loaded first, and has less."""
-    library, name = (shown(os.path.basename(one), 100) for one in (found, path))
+    library, name = (ascii_line(os.path.basename(one), 100) for one in (found, path))
     for other in (
         [] if shelf.with_torch and shelf.is_torchs(found) else shelf.copies(library.lower())
     ):
         image = shelf.read(other) if shelf.top(other) != shelf.top(path) else ""
         gone = [] if isinstance(image, str) else [s for s in symbols if s not in image.exports]
         if gone:
-            said = {"symbol": shown(gone[0], 160), "library": library, "copy": shown(other)}
-            yield cause("other-copy", name=name, **said)
+            said = {
+                "symbol": ascii_line(gone[0], 160),
+                "library": library,
+                "copy": ascii_line(other),
+            }
+            yield cause_finding("other-copy", name=name, **said)
             return
 
 
@@ -181,27 +189,33 @@ def _iter_missing_symbols(
     shelf: Shelf, path: str, found: str, symbols: list[str], built: Built, *, late: bool
 ) -> Iterator[Finding]:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
-    name, library = (shown(os.path.basename(one), 100) for one in (path, found))
+    name, library = (ascii_line(os.path.basename(one), 100) for one in (path, found))
     runtime = bool(_RUNTIME.fullmatch(library.lower()))
     if shelf.is_systems(found) and not runtime:
         return
     own, other = shelf.read(path), shelf.read(found)
     said, level = {"name": name, "library": library}, "warning" if late else "error"
     if isinstance(other, str):
-        yield cause(
-            "unreadable-dll.wanted", level, found=shown(found), why=shown(other, 150), **said
+        yield cause_finding(
+            "unreadable-dll.wanted",
+            level,
+            found=ascii_line(found),
+            why=ascii_line(other, 150),
+            **said,
         )
     elif not isinstance(own, str) and other.machine != own.machine:
         machine = _for_machine(other)
-        yield cause("wrong-machine.wanted", level, found=shown(found), machine=machine, **said)
+        yield cause_finding(
+            "wrong-machine.wanted", level, found=ascii_line(found), machine=machine, **said
+        )
     elif not other.whole:
-        yield cause("truncated", name=shown(found))
+        yield cause_finding("truncated", name=ascii_line(found))
     elif missing := [one for one in symbols if one not in other.exports]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         of = f" of torch {shelf.torch.version}" if shelf.torch and shelf.is_torchs(found) else ""
         said["built"] = f"; it was built for torch {built.torch}" if of and built.torch else ""
         key = "missing-export.runtime" if runtime else "missing-export"
-        yield cause(key, level, symbol=shown(missing[0], 160) + more, of=of, **said)
+        yield cause_finding(key, level, symbol=ascii_line(missing[0], 160) + more, of=of, **said)
 
 
 def _for_machine(image: Loaded) -> str:

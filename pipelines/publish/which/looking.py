@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pipelines.publish.which.children import run_child
 from pipelines.publish.which.data import PROBE
-from pipelines.publish.which.texts import project, shown
+from pipelines.publish.which.texts import ascii_line, normalize_project
 
 _TEXT_BYTES, _RECORD_BYTES = 1 << 20, 32 << 20
 _MOST_ENTRIES = 1_000_000
@@ -173,7 +173,9 @@ def ask_driver(place: Place) -> Driver:
     data = ended.result
     if data.get("driver") and not data.get("error"):
         return _parse_driver_report(data)
-    trouble = shown(data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200)
+    trouble = ascii_line(
+        data.get("error") or ended.why or ("" if data else ended.output[-200:]), 200
+    )
     # By itself shutil.which would take one that lies in the current folder of Windows.
     smi = os.path.join(place.system, "nvidia-smi.exe") if place.system else "nvidia-smi"
     if shutil.which(smi) is None:
@@ -197,14 +199,16 @@ def _parse_driver_report(data: dict[str, object], trouble: str = "") -> Driver:
     own = [str(one) for one in gpus]
     odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
     if odd or len(own) > _MOST_GPUS:  # a wheel for the others alone must not be said to fit
-        trouble = f"not every GPU was identified, of {len(own)}: {shown(odd[:1] or own[-1:], 60)}"
+        trouble = (
+            f"not every GPU was identified, of {len(own)}: {ascii_line(odd[:1] or own[-1:], 60)}"
+        )
         own, names = [], []
     return Driver(
         release=str(release) if re.fullmatch(r"\d{1,3}\.\d{1,2}", str(release)) else "",
         gpus=tuple(own),
-        names=tuple(shown(one, 80) for one in names),
+        names=tuple(ascii_line(one, 80) for one in names),
         native="ARM64" if data.get("native") == "ARM64" else "",
-        trouble=shown(trouble, 200),
+        trouble=ascii_line(trouble, 200),
         missing=("avx",) if data.get("avx") is False else (),
     )
 
@@ -234,29 +238,30 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
-def installed(place: Place, wanted: Iterable[str]) -> list[Installed]:
+def find_installed(place: Place, wanted: Iterable[str]) -> list[Installed]:
     """Every installation of these projects, those that are found first come first."""
-    known = {project(one) for one in wanted}
+    known = {normalize_project(one) for one in wanted}
     found = []
     for folder in place.paths:
         for name in names_in(folder):
             about = _ABOUT.fullmatch(name) if name.endswith("-info") else None
-            if about and project(about["name"]) in known:
+            if about and normalize_project(about["name"]) in known:
                 found.append(_read_installed_package(folder, name, about))
         egg = _ABOUT.fullmatch(os.path.basename(folder))
-        if egg and egg["kind"] == "egg" and project(egg["name"]) in known:
+        if egg and egg["kind"] == "egg" and normalize_project(egg["name"]) in known:
             found.append(_read_installed_package(folder, "EGG-INFO", egg))
     return found
 
 
-def leftovers(place: Place, wanted: str) -> list[str]:
+def find_pip_leftovers(place: Place, wanted: str) -> list[str]:
     """What pip has put aside and not removed: ``~lash_attn``."""
     tail = wanted.replace("-", "_")[1:]
     return [
         os.path.join(folder, name)
         for folder in place.paths
         for name in names_in(folder)
-        if name.startswith("~") and project(name.lstrip("~")).replace("-", "_").startswith(tail)
+        if name.startswith("~")
+        and normalize_project(name.lstrip("~")).replace("-", "_").startswith(tail)
     ]
 
 
@@ -272,8 +277,8 @@ def _read_installed_package(folder: str, name: str, about: re.Match[str]) -> Ins
     origin = read_text(os.path.join(info, "direct_url.json")) or ""
     linked = any(path.startswith("__editable__") for path, _ in files or ())
     return Installed(
-        project=project(about["name"]),
-        version=shown(says[1] if says else about["version"] or "", 100),
+        project=normalize_project(about["name"]),
+        version=ascii_line(says[1] if says else about["version"] or "", 100),
         folder=folder,
         info=info,
         requires=tuple(re.findall(r"(?im)^Requires-Dist:\s*(.{1,300}?)\s*$", head)),

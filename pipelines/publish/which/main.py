@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from pipelines.publish.which.answer import as_object, as_text
 from pipelines.publish.which.listed import CATALOGUE_NAME, fetch_rows
-from pipelines.publish.which.looking import ask_driver, installed, read_torch, this_place
-from pipelines.publish.which.reporting import machine_of, report
-from pipelines.publish.which.texts import RefusalError, project, shown
+from pipelines.publish.which.looking import ask_driver, find_installed, read_torch, this_place
+from pipelines.publish.which.reporting import build_report, describe_machine
+from pipelines.publish.which.texts import RefusalError, ascii_line, normalize_project
 
 #: Exit codes: a wheel was named or all loads; what was typed or the index is no good; neither.
 GOOD, REFUSED, NOT_GOOD, INTERRUPTED = 0, 2, 9, 130
 
 
-def words() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Its command line."""
     made = argparse.ArgumentParser(
         prog="which.py",
@@ -44,7 +44,7 @@ def words() -> argparse.ArgumentParser:
     return made
 
 
-def home(code_file: str) -> str:
+def find_own_index(code_file: str) -> str:
     """The index that this file came from, a directory or an address; empty: it is not known.
 
     Where its text was fetched and compiled, that was under the name of its address.
@@ -57,7 +57,7 @@ def home(code_file: str) -> str:
 
 def main(typed_words: Sequence[str], code_file: str) -> int:
     """Do it; the exit code."""
-    options = words().parse_args(typed_words)
+    options = make_parser().parse_args(typed_words)
     for stream in (sys.stdout, sys.stderr):  # a terminal's code page may not have all letters
         if isinstance(stream, io.TextIOWrapper):
             # Who runs this for its answer reads UTF-8.
@@ -84,16 +84,16 @@ def _answer_query(options: argparse.Namespace, code_file: str) -> int:
         driver = ask_driver(place)
         if driver.trouble:  # the line cannot say so, and would look like a machine without
             print(f"which: the driver was not fully queried: {driver.trouble}", file=sys.stderr)
-        torches = installed(place, ["torch"])
-        print(machine_of(place, driver, read_torch(place), torches).line)
+        torches = find_installed(place, ["torch"])
+        print(describe_machine(place, driver, read_torch(place), torches).line)
         return GOOD
-    index = options.index or home(code_file)
+    index = options.index or find_own_index(code_file)
     rows, base = fetch_rows(index, options.catalogue or "") if index else ([], "")
-    package = project(options.package or "")
+    package = normalize_project(options.package or "")
     if options.package and index and package not in {row.project for row in rows}:
-        print(f"The index has no package {shown(options.package, 80)}.", file=sys.stderr)
+        print(f"The index has no package {ascii_line(options.package, 80)}.", file=sys.stderr)
     preset = options.preset or ""
-    found = report(place, rows, package, load=not options.no_load, preset=preset)
+    found = build_report(place, rows, package, load=not options.no_load, preset=preset)
     if options.json:
         print(json.dumps(as_object(found, base), indent=1))
     else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipelines.publish.which.data import PRESETS
 from pipelines.publish.which.looking import Place
 from pipelines.publish.which.machine import Machine
-from pipelines.publish.which.texts import RefusalError, minor_of, shown
+from pipelines.publish.which.texts import RefusalError, ascii_line, minor_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Portable:
     """Flags that name what is here."""
 
 
-def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | None:
+def match_portable_preset(place: Place, machine: Machine, wanted: str = "") -> Portable | None:
     """The preset whose Python this is, or the one of that name; ``None``: of no known program.
 
     Of several that lie alike it is the one that fits best. Raises :class:`RefusalError` for a name
@@ -34,7 +34,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
     """
     names = [name for name, *_ in PRESETS]
     if wanted and wanted not in names:
-        raise RefusalError(f"--for {shown(wanted, 40)}: no such preset",
+        raise RefusalError(f"--for {ascii_line(wanted, 40)}: no such preset",
                            f"There are: {', '.join(names)}.")  # fmt: skip
     found = []
     for name, says, axes, folder, siblings in PRESETS:
@@ -42,7 +42,7 @@ def portable(place: Place, machine: Machine, wanted: str = "") -> Portable | Non
         if wanted != name and (wanted or not lies):
             continue
         instead: list[str] = []
-        where = f"{shown(place.executable, 200)} is not where the preset's Python is"
+        where = f"{ascii_line(place.executable, 200)} is not where the preset's Python is"
         differs = [] if lies else [where]
         for axis, text in axes:
             has = getattr(machine, axis)

@@ -17,7 +17,7 @@ _ARM64 = 0xAA64
 _AVX = 1 << 2  # XSTATE_MASK_AVX
 
 
-def native() -> str:
+def native_machine() -> str:
     """``ARM64`` where Windows is of that machine, whatever this Python is of; else nothing."""
     if sys.platform != "win32":
         return ""
@@ -46,7 +46,7 @@ def has_avx() -> bool | None:
     return "avx" in flags[0] if flags else None
 
 
-def ask() -> dict[str, object]:
+def query_nvidia_driver() -> dict[str, object]:
     """The release of CUDA in the driver, and the GPUs."""
     try:
         if sys.platform == "win32":
@@ -80,4 +80,8 @@ def ask() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print("wcw1 " + json.dumps({**ask(), "native": native(), "avx": has_avx()}), flush=True)
+    print(
+        "wcw1 "
+        + json.dumps({**query_nvidia_driver(), "native": native_machine(), "avx": has_avx()}),
+        flush=True,
+    )

@@ -13,41 +13,41 @@ from pipelines.publish.which.causes import (
     Finding,
     against_torch,
     built_for,
+    driver_findings,
     is_release_of,
-    of_driver,
-    of_processor,
-    of_python,
-    of_torch,
+    processor_findings,
+    python_findings,
+    torch_findings,
 )
-from pipelines.publish.which.choosing import Judged, choose
+from pipelines.publish.which.choosing import Judged, choose_wheel
 from pipelines.publish.which.data import REFUTED
-from pipelines.publish.which.devices import of_devices
+from pipelines.publish.which.devices import device_findings
 from pipelines.publish.which.listed import Row
-from pipelines.publish.which.loading import of_dlls
+from pipelines.publish.which.loading import dll_findings
 from pipelines.publish.which.looking import (
     Driver,
     Installed,
     Place,
     Torch,
     ask_driver,
-    installed,
+    find_installed,
     read_torch,
 )
 from pipelines.publish.which.machine import Machine
 from pipelines.publish.which.packages import (
     binaries_of,
-    of_contents,
-    of_copies,
-    of_files,
-    of_names,
-    of_tags,
-    of_this_python,
+    content_findings,
+    copy_findings,
+    file_findings,
+    find_stray_folder,
+    name_findings,
+    package_uses_torch,
+    paths_of_this_python,
     python_text,
-    stray,
-    uses_torch,
+    tag_findings,
 )
-from pipelines.publish.which.portable import Portable, portable
-from pipelines.publish.which.requiring import needed_by, of_requirements
+from pipelines.publish.which.portable import Portable, match_portable_preset
+from pipelines.publish.which.requiring import needed_by, requirement_findings
 from pipelines.publish.which.searching import Shelf
 from pipelines.publish.which.texts import version_key
 from pipelines.publish.which.trying import missing_module, try_import
@@ -123,7 +123,7 @@ class Report:
         return bool(names) and names <= loads | fits
 
 
-def report(
+def build_report(
     place: Place,
     rows: Sequence[Row],
     package: str = "",
@@ -137,19 +137,19 @@ def report(
     ``preset``: the program whose Python it is said to be.
     """
     driver = ask_driver(place) if driver is None else driver
-    torch, torches = read_torch(place), installed(place, ["torch"])
-    machine = machine_of(place, driver, torch, torches)
+    torch, torches = read_torch(place), find_installed(place, ["torch"])
+    machine = describe_machine(place, driver, torch, torches)
     listed = sorted({row.project for row in rows})
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
     packages, strays = [], []
-    there = installed(place, asked)
+    there = find_installed(place, asked)
     for name in asked:
         copies = [one for one in there if one.project == name]
         if copies:
             compiled = any(row.project == name and "any" not in row.tags[0] for row in rows)
             packages.append(_inspect_package(shelf, copies, machine, load=load, compiled=compiled))
-        elif at := stray(place, name):
+        elif at := find_stray_folder(place, name):
             strays.append(at)
     packages += _beneath(shelf, torches, packages, machine, load)
     return Report(
@@ -159,18 +159,18 @@ def report(
         torch_installed=_installed_torch_version(torches),
         machine=machine,
         findings=(
-            *of_python(place, driver),
-            *of_torch(place, torch, torches, driver),
-            *of_driver(driver, torch),
-            *of_processor(driver, torch),
+            *python_findings(place, driver),
+            *torch_findings(place, torch, torches, driver),
+            *driver_findings(driver, torch),
+            *processor_findings(driver, torch),
         ),
         packages=tuple(packages),
         strays=tuple(strays),
         absent=(package,) if package and package not in {one.project for one in there} else (),
-        portable=portable(place, machine, preset),
+        portable=match_portable_preset(place, machine, preset),
         named=bool(preset),
         choices=tuple(
-            filter(None, (choose(rows, machine, name) for name in listed if name in asked))
+            filter(None, (choose_wheel(rows, machine, name) for name in listed if name in asked))
         ),
     )
 
@@ -184,7 +184,7 @@ def _installed_torch_version(torches: Sequence[Installed]) -> str:
     return torches[0].version
 
 
-def machine_of(
+def describe_machine(
     place: Place, driver: Driver, torch: Torch | None, torches: Sequence[Installed]
 ) -> Machine:
     """What of a Python and its driver decides which wheel fits."""
@@ -242,21 +242,21 @@ def _inspect_package(
     paths = binaries_of(own)
     read = [shelf.read(one) for one in paths if place.windows]
     libraries = [name for one in read if not isinstance(one, str) for name in one.libraries]
-    shelf.text, shelf.with_torch = python_text(own), uses_torch(own, libraries)
+    shelf.text, shelf.with_torch = python_text(own), package_uses_torch(own, libraries)
     stable, any_cuda = _abi_of(shelf, paths)
     built = replace(built_for(own), stable=stable, any_cuda=any_cuda)
     findings = [
-        *of_files(own),
-        *of_copies(place, copies),
-        *of_names(place, own),
-        *of_tags(place, own, paths),
-        *of_contents(own, compiled=compiled),
-        *of_requirements(place, own),
+        *file_findings(own),
+        *copy_findings(place, copies),
+        *name_findings(place, own),
+        *tag_findings(place, own, paths),
+        *content_findings(own, compiled=compiled),
+        *requirement_findings(place, own),
         *(against_torch(own, built, machine) if shelf.with_torch else ()),
     ]
     if place.windows:
         findings += _of_binaries(shelf, paths, built)
-    findings += of_devices(paths, machine.gpus, machine.driver)
+    findings += device_findings(paths, machine.gpus, machine.driver)
     loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
     findings += [one for text in errors for one in missing_module(place, own, text)]
     if loads and any(one.id == "shadowed" for one in findings):
@@ -285,16 +285,18 @@ def _abi_of(shelf: Shelf, paths: Sequence[str]) -> tuple[bool, bool]:
 
 def _of_binaries(shelf: Shelf, paths: Sequence[str], built: Built) -> Iterator[Finding]:
     """Of extension modules and what these want; DLLs that are loaded by hand may be for others."""
-    modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
+    modules = [
+        one for one in paths_of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")
+    ]
     others = [one for one in paths if one.lower().endswith(".dll")]
     shelf.brought = {os.path.basename(one).lower(): one for one in others}
     seen = set(modules)
-    yield from of_dlls(shelf, modules, built, seen=seen)
+    yield from dll_findings(shelf, modules, built, seen=seen)
     # Of those that differ by a number, such as CUDA's version, a package loads the one that fits.
     alike: dict[str, list[list[Finding]]] = {}
     for path in (one for one in others if one not in seen):
         kind = re.sub(r"\d+", "#", os.path.basename(path).lower())
-        alike.setdefault(kind, []).append([*of_dlls(shelf, [path], built)])
+        alike.setdefault(kind, []).append([*dll_findings(shelf, [path], built)])
     by_hand = [
         *dict.fromkeys(f for group in alike.values() if all(group) for f in min(group, key=len))
     ]

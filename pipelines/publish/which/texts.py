@@ -35,14 +35,14 @@ class RefusalError(Exception):
         self.message, self.hint = message, hint
 
 
-def shown(text: object, limit: int = 300) -> str:
+def ascii_line(text: object, limit: int = 300) -> str:
     """On one line, printable ASCII alone, bounded: for terminals of any code page."""
     kept = (c if " " <= c <= "~" else " " if c.isspace() else "?" for c in str(text)[: 4 * limit])
     line = " ".join("".join(kept).split())
     return line if len(line) <= limit else line[:limit] + " ..."
 
 
-def project(name: str) -> str:
+def normalize_project(name: str) -> str:
     """The one spelling of a project's name."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -51,7 +51,7 @@ def version_key(text: str) -> VersionKey:
     """By which versions are compared; :class:`ValueError` for what is none."""
     found = _VERSION.fullmatch(text.strip()[:200])
     if found is None:
-        raise ValueError(f"{shown(text, 80)} is not a version")
+        raise ValueError(f"{ascii_line(text, 80)} is not a version")
     release = [int(one) for one in found["release"].split(".")]
     while len(release) > 1 and not release[-1]:
         release.pop()
@@ -70,7 +70,7 @@ def version_key(text: str) -> VersionKey:
     return (int(found["epoch"] or 0), tuple(release), pre, post, dev, tuple(local))
 
 
-def final(text: str) -> bool:
+def is_final_release(text: str) -> bool:
     """Whether a version is neither a pre-release nor one of development."""
     _, _, pre, _, dev, _ = version_key(text)
     return pre == ("z", 0) and dev == _NO_DEV
@@ -86,7 +86,7 @@ def minor_of(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def satisfies(version: str, specifiers: str) -> bool:
+def satisfies_specifiers(version: str, specifiers: str) -> bool:
     """Whether specifiers of PEP 440 allow a version; ``ValueError`` for others."""
     return all(_allows(version, one.strip()) for one in specifiers.split(",") if one.strip())
 
@@ -94,7 +94,7 @@ def satisfies(version: str, specifiers: str) -> bool:
 def _allows(version: str, clause: str) -> bool:
     found = re.fullmatch(r"(>=|<=|==|!=|~=|>|<)\s*([^*]{1,60}?)(\.\*)?", clause)
     if found is None or (found[3] and found[1] not in ("==", "!=")):
-        raise ValueError(f"{shown(clause, 80)} is not a version range")
+        raise ValueError(f"{ascii_line(clause, 80)} is not a version range")
     how, text, star = found.groups()
     own, bound = version_key(version), version_key(text)
     local = bool(bound[5])
@@ -118,14 +118,15 @@ def _padded_release(key: VersionKey, parts: int) -> tuple[int, ...]:
     return (*key[1], *[0] * parts)[:parts]
 
 
-def takes(specifiers: str, python: str) -> bool:
+def accepts_python(specifiers: str, python: str) -> bool:
     """Whether a Requires-Python takes that minor release, such as ``3.12``.
 
     Of the patch nothing is known: one that is taken will do. What is not understood takes none.
     """
     try:
         return any(
-            satisfies(f"{python.rstrip('t')}.{patch}", specifiers) for patch in range(_PATCHES)
+            satisfies_specifiers(f"{python.rstrip('t')}.{patch}", specifiers)
+            for patch in range(_PATCHES)
         )
     except ValueError:
         return False

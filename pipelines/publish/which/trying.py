@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from pipelines.publish.which.causes import Finding, cause
+from pipelines.publish.which.causes import Finding, cause_finding
 from pipelines.publish.which.children import run_child
 from pipelines.publish.which.data import EXITS, KNOWN, LOADER
-from pipelines.publish.which.images import opened
+from pipelines.publish.which.images import open_mapped
 from pipelines.publish.which.looking import Installed, Place
 from pipelines.publish.which.requiring import pip_line
 from pipelines.publish.which.searching import Shelf
-from pipelines.publish.which.texts import shown
-from pipelines.wheels.fatbin import find
+from pipelines.publish.which.texts import ascii_line
+from pipelines.wheels.fatbin import find_bytes
 
 _LOAD_SECONDS = 180.0
 _MOST_MODULES = 40
@@ -39,8 +39,8 @@ def try_import(
         code = f"0x{(ended.code or 0) & 0xFFFFFFFF:08X}"
         why = ended.why or f"its process exited with {ended.code}"
         why += f" ({code}: {EXITS[code]})" if code in EXITS else ""
-        return False, [f"{shown(why)}: {shown(ended.output[-300:])}".rstrip(": ")]
-    said = [f"{shown(name, 150)}: {shown(text, 400)}" for name, text in errors.items()]
+        return False, [f"{ascii_line(why)}: {ascii_line(ended.output[-300:])}".rstrip(": ")]
+    said = [f"{ascii_line(name, 150)}: {ascii_line(text, 400)}" for name, text in errors.items()]
     if not said and len(words) > _MOST_MODULES:
         return None, [f"{len(words) - _MOST_MODULES} of its {len(words)} modules were not tried"]
     return not said, said
@@ -51,8 +51,8 @@ def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
     init = f"PyInit_{dotted.rpartition('.')[2]}"
     if not shelf.place.windows:
         try:
-            with opened(path) as data:
-                return find(data, init.encode()) >= 0
+            with open_mapped(path) as data:
+                return find_bytes(data, init.encode()) >= 0
         except OSError:
             return True
     image = shelf.read(path)
@@ -67,6 +67,8 @@ def missing_module(place: Place, package: Installed, error: str) -> list[Finding
     if name == "torch" or not name.isidentifier():
         return []
     if name.startswith(package.project.replace("-", "_") + "_"):  # no other package has that
-        return [cause("half-installed.part", package=package.label, name=name)]
+        return [cause_finding("half-installed.part", package=package.label, name=name)]
     do = ("install", pip_line(place, name)) if name in KNOWN else ()
-    return [cause("missing-requirement.imported", "", do, project=package.project, name=name)]
+    return [
+        cause_finding("missing-requirement.imported", "", do, project=package.project, name=name)
+    ]

@@ -14,7 +14,7 @@ from pipelines.remote import blocks, files
 from pipelines.session.base import Progress
 from pipelines.session.link import ConnectionLostError, Link
 from pipelines.session.transfers import lanes
-from pipelines.session.transfers.lanes import AHEAD, PLAIN, Blocks, Connection, local
+from pipelines.session.transfers.lanes import AHEAD, PLAIN, Blocks, Connection, local_file_errors
 
 _BINARY = getattr(os, "O_BINARY", 0)
 
@@ -25,13 +25,15 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
     Received blocks are kept next to the target in a file named after the host, the path, and the
     source's size and modification time. If these do not identify the contents, it is removed.
     """
-    head = lanes.again(connection, source, lambda link: link.result(blocks.head, {"path": source}))
+    head = lanes.retry_request(
+        connection, source, lambda link: link.result(blocks.head, {"path": source})
+    )
     size = int(head["size"])
     identity = f"{connection.name}\0{source}\0{size}\0{head['changed']}"
     key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     fetch = _Fetch(connection, source, target, target.with_name(f"{target.name}.{key}.part"))
     count = max(1, -(-size // connection.block))
-    with local("write", target):
+    with local_file_errors("write", target):
         target.parent.mkdir(parents=True, exist_ok=True)
     digests: list[str] = []
     if count > 1:  # the host hashes the file during the transfer
@@ -41,7 +43,7 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
         ask.start()
     try:
         missing = fetch.missing(count)
-        lanes.carry(
+        lanes.transfer_blocks(
             connection, Blocks(size, connection.block, missing, source), fetch.move, progress
         )
     except BaseException as error:
@@ -53,9 +55,9 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
     if count > 1:
         ask.join()
     if not digests:
-        lanes.again(connection, source, lambda link: fetch.digest(link, size, digests))
+        lanes.retry_request(connection, source, lambda link: fetch.digest(link, size, digests))
     # The file was read twice, for the hash and for sending, and a writer may have changed both.
-    if count > 1 and head != lanes.again(
+    if count > 1 and head != lanes.retry_request(
         connection, source, lambda link: link.result(blocks.head, {"path": source})
     ):
         fetch.part.unlink()
@@ -67,7 +69,7 @@ def get(connection: Connection, source: str, target: Path, progress: Progress | 
 
 
 def _finalize_download(fetch: _Fetch, size: int, sent: str) -> str:
-    with local("write", fetch.target):
+    with local_file_errors("write", fetch.target):
         with fetch.part.open("r+b") as file:
             file.truncate(size)
             actual = hashlib.file_digest(file, "sha256").hexdigest()
@@ -111,7 +113,7 @@ class _Fetch:
         if not here:
             return list(range(count))
         arguments = {"path": self.source, "block": self.block, "count": len(here)}
-        there = lanes.again(
+        there = lanes.retry_request(
             self.connection,
             self.source,
             lambda link: list(link.exchange(blocks.digests, arguments)),
@@ -129,7 +131,7 @@ class _Fetch:
         }
         digest = blocks.Check()
         items = link.exchange(blocks.send, arguments, AHEAD)
-        with contextlib.closing(items), local("write", self.target):
+        with contextlib.closing(items), local_file_errors("write", self.target):
             descriptor = os.open(self.part, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
             with os.fdopen(descriptor, "r+b") as file:
                 file.seek(number * self.block)

@@ -133,7 +133,9 @@ class Blocks:
                 self.changed.notify_all()
 
 
-def carry(connection: Connection, blocks: Blocks, move: Move, progress: Progress | None) -> None:
+def transfer_blocks(
+    connection: Connection, blocks: Blocks, move: Move, progress: Progress | None
+) -> None:
     """Transfer all blocks, reconnecting as often as necessary.
 
     Raises what ``move`` raises, ``TransferError`` for a block that keeps arriving damaged, and
@@ -150,7 +152,7 @@ def carry(connection: Connection, blocks: Blocks, move: Move, progress: Progress
                 raise _lost_transfer_error(connection, blocks.what, error) from error
 
 
-def again(connection: Connection, what: str, ask: Callable[[Link], T]) -> T:
+def retry_request(connection: Connection, what: str, ask: Callable[[Link], T]) -> T:
     """Make an idempotent request to the host, reconnecting if necessary."""
     for attempt in range(ATTEMPTS):
         try:
@@ -221,7 +223,7 @@ def _telling(move: Move, blocks: Blocks, progress: Progress | None) -> Move:
 
 
 @contextlib.contextmanager
-def local(verb: str, path: Path) -> Iterator[None]:
+def local_file_errors(verb: str, path: Path) -> Iterator[None]:
     """Report errors of this machine's file system."""
     try:
         yield

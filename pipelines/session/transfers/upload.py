@@ -14,12 +14,12 @@ from pipelines.remote.rpc import DONE
 from pipelines.session.base import Progress
 from pipelines.session.link import ConnectionLostError, Link
 from pipelines.session.transfers import lanes
-from pipelines.session.transfers.lanes import ATTEMPTS, PLAIN, Blocks, Connection, local
+from pipelines.session.transfers.lanes import ATTEMPTS, PLAIN, Blocks, Connection, local_file_errors
 
 
 def put(connection: Connection, source: Path, target: str, progress: Progress | None) -> str:
     """Upload ``source``: only the missing blocks, then compare the complete sha256."""
-    with local("read", source), source.open("rb") as file:
+    with local_file_errors("read", source), source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     count = max(1, -(-size // connection.block))
@@ -53,7 +53,7 @@ class _Upload:
 
         def carry(missing: list[int]) -> None:
             blocks = Blocks(size, self.block, missing, self.target)
-            lanes.carry(self.connection, blocks, self.move, progress)
+            lanes.transfer_blocks(self.connection, blocks, self.move, progress)
 
         if self.whole:
             carry([0])
@@ -61,13 +61,15 @@ class _Upload:
         actual = ""
         for _ in range(ATTEMPTS):
             carry(self.missing(count))
-            actual = lanes.again(self.connection, self.target, lambda link: self.land(link, size))
+            actual = lanes.retry_request(
+                self.connection, self.target, lambda link: self.land(link, size)
+            )
             if actual == self.sha256:
                 return actual
             # Another upload of the same file used these blocks and finished, or they were removed
             # or changed: upload what is missing now.
-            if lanes.again(self.connection, self.target, self.landed) == self.sha256:
-                lanes.again(self.connection, self.target, self.discard)
+            if lanes.retry_request(self.connection, self.target, self.landed) == self.sha256:
+                lanes.retry_request(self.connection, self.target, self.discard)
                 return self.sha256
         raise TransferError(
             f"{self.connection.name}: {self.target} arrived damaged: sent {size} bytes, sha256 "
@@ -79,7 +81,7 @@ class _Upload:
     def missing(self, count: int) -> list[int]:
         """The blocks not yet on the host, including those of earlier commands."""
         arguments = {"path": self.target, "block": self.block, "count": count, "key": self.key}
-        there = lanes.again(
+        there = lanes.retry_request(
             self.connection,
             self.target,
             lambda link: list(link.exchange(blocks.digests, arguments)),
@@ -114,7 +116,7 @@ class _Upload:
         }
         digest: blocks.Digest = hashlib.sha256() if self.whole else blocks.Check()
         left = self.block
-        with local("read", self.source), self.source.open("rb") as file:
+        with local_file_errors("read", self.source), self.source.open("rb") as file:
             file.seek(number * self.block)
             with link.request(blocks.receive, arguments) as worker:
                 while left and (data := file.read(min(left, self.connection.chunk))):

@@ -35,7 +35,7 @@ class _Pinned(HTTPAdapter):
         super().init_poolmanager(*args, **keys, assert_fingerprint=self._pin)
 
 
-def answers(url: str, pin: str, *, timeout: float = 5) -> bool:
+def is_winrm_listening(url: str, pin: str, *, timeout: float = 5) -> bool:
     """Whether WinRM listens at ``url`` (https) and presents the certificate with this fingerprint.
 
     Uses WS-Management Identify; a service that requires a sign-in for it answers with a

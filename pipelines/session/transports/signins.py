@@ -78,7 +78,7 @@ _accounts: dict[tuple[str, str, str], Account] = {}
 _lock = threading.Lock()
 
 
-def account(url: str, username: str, password: str) -> Account:
+def shared_account(url: str, username: str, password: str) -> Account:
     """The account for these three; shared by all connections of this process."""
     with _lock:
         return _accounts.setdefault((url, username.casefold(), password), Account())

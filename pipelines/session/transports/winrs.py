@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.core.errors import AuthError, HostError, PipelineError
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.session.transports.winrs_errors import explain, in_use, refused
+from pipelines.session.transports.winrs_errors import (
+    explain_winrm_error,
+    is_command_busy,
+    is_safe_to_repeat,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,11 +47,11 @@ FAREWELL = 3.0
 T = TypeVar("T")
 
 
-def connect(endpoint: Endpoint) -> Connection:
+def connect_winrs(endpoint: Endpoint) -> Connection:
     """A new connection; imports pywinrm, which takes 0.4 s, only when needed."""
     from pipelines.session.transports import winrs_http
 
-    return winrs_http.connect(endpoint)
+    return winrs_http.create_winrm_client(endpoint)
 
 
 class WinRSStream:
@@ -71,7 +75,7 @@ class WinRSStream:
         self.endpoint = endpoint
         self.remoteaddress = endpoint.url
         self._pauses = pauses
-        self._connect = connections or (lambda: connect(endpoint))
+        self._connect = connections or (lambda: connect_winrs(endpoint))
         self._buffer = bytearray()
         self._stderr = bytearray()
         self._exit_code: int | None = None
@@ -127,7 +131,7 @@ class WinRSStream:
         connection.transport.read_timeout_sec = max(seconds + 20, self.endpoint.read_timeout)
 
     def _explain(self, error: Exception) -> PipelineError:
-        problem = explain(error, self.endpoint)
+        problem = explain_winrm_error(error, self.endpoint)
         if isinstance(problem, AuthError):
             self._shut_out = True
             self.endpoint.refused()
@@ -157,8 +161,10 @@ class WinRSStream:
                     raise
                 # Once more, the host may only have dropped the connection; signins.py prevents
                 # retrying a password too often.
-                again = refused(error) and not (renewed and isinstance(error, AuthenticationError))
-                waits = in_use(error) and time.monotonic() < end
+                again = is_safe_to_repeat(error) and not (
+                    renewed and isinstance(error, AuthenticationError)
+                )
+                waits = is_command_busy(error) and time.monotonic() < end
                 pause = next(pauses, self._pauses[-1] if waits else None)
                 if pause is None or self._killed or self._shut_out or not again:
                     raise self._explain(error) from None

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from pipelines.core.errors import PipelineError
-from pipelines.core.refusals import refusal, refusals
+from pipelines.core.refusals import load_refusals, refusal_error
 from pipelines.session.transports.endpoint import Endpoint
 
 _FILE = Path(__file__).with_name("winrs_errors.yaml")
@@ -16,7 +16,7 @@ _BUSY = {_IN_USE, 2150859174}  # busy; too many operations of this user
 _OTHER_PRINT = re.compile(r'Fingerprints did not match.*?got \\?"([0-9a-f]{64})', re.DOTALL)
 
 
-def refused(error: Exception) -> bool:
+def is_safe_to_repeat(error: Exception) -> bool:
     """Whether the request certainly was not carried out, so that repeating it is safe."""
     import requests
     from urllib3.exceptions import NewConnectionError
@@ -36,14 +36,14 @@ def refused(error: Exception) -> bool:
     return False
 
 
-def in_use(error: Exception) -> bool:
+def is_command_busy(error: Exception) -> bool:
     """Whether the command is still processing the previous request."""
     from winrm.exceptions import WSManFaultError
 
     return isinstance(error, WSManFaultError) and error.wsman_fault_code == _IN_USE
 
 
-def explain(error: Exception, endpoint: Endpoint) -> PipelineError:
+def explain_winrm_error(error: Exception, endpoint: Endpoint) -> PipelineError:
     """``error`` as a message with a hint; never contains a password."""
     from pipelines.session.transports.signins import LIMIT
 
@@ -57,7 +57,7 @@ def explain(error: Exception, endpoint: Endpoint) -> PipelineError:
     }
     key, more = _classify_error(error, endpoint)
     own = f"{key}-{endpoint.transport}"
-    return refusal(_FILE, own if own in refusals(_FILE) else key, **{**said, **more})
+    return refusal_error(_FILE, own if own in load_refusals(_FILE) else key, **{**said, **more})
 
 
 def _reason(error: Exception) -> str:
@@ -106,7 +106,7 @@ def _classify_error(error: Exception, endpoint: Endpoint) -> tuple[str, dict[str
         reason = endpoint.blank(" ".join(error.reason.split()))[:400]
         own = f"fault-{error.wsman_fault_code}"
         said: dict[str, object] = {"reason": reason, "code": error.wsman_fault_code}
-        return own if own in refusals(_FILE) else key, said
+        return own if own in load_refusals(_FILE) else key, said
     return key, {"code": error.code} if isinstance(error, WinRMTransportError) else {}
 
 

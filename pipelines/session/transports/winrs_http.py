@@ -25,7 +25,7 @@ from winrm.protocol import Protocol
 from winrm.transport import Transport
 
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.session.transports.signins import account
+from pipelines.session.transports.signins import shared_account
 
 _NTLM = b"NTLMSSP\0"
 _AUTHENTICATE = 3  # MS-NLMP 2.2.1.3: the message the host checks the password with
@@ -73,7 +73,7 @@ class Adapter(HTTPAdapter):
         self._pin = endpoint.pin
         system = not (endpoint.pin or endpoint.ca or os.environ.get("REQUESTS_CA_BUNDLE"))
         self._system = system and endpoint.url.startswith("https")
-        self._account = account(endpoint.url, endpoint.username, password)
+        self._account = shared_account(endpoint.url, endpoint.username, password)
         self._accepted = False
         self._schemes = frozenset(_SCHEMES.get(endpoint.transport, ()))
         super().__init__()
@@ -221,7 +221,9 @@ class SafeTransport(Transport):
         problems = importlib.import_module("requests_credssp.exceptions")  # an optional package
         wrong = (problems.AuthenticationException, problems.NTStatusException)
         endpoint = self._endpoint
-        with account(endpoint.url, endpoint.username, self.password or "").sign_in() as verdict:
+        with shared_account(
+            endpoint.url, endpoint.username, self.password or ""
+        ).sign_in() as verdict:
             try:
                 response = send()
             except (*wrong, InvalidCredentialsError) as error:
@@ -232,7 +234,7 @@ class SafeTransport(Transport):
             return response
 
 
-def connect(endpoint: Endpoint) -> Protocol:
+def create_winrm_client(endpoint: Endpoint) -> Protocol:
     """A new WinRM client for ``endpoint``; nothing is sent yet."""
     made = Protocol(
         endpoint.url,

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from pipelines.core.errors import LockError
-from pipelines.core.files import disk_errors, own_part, whole
+from pipelines.core.files import atomic_output, disk_errors, own_part
 from pipelines.core.model import Model
 
 _LARGEST = 64 << 20  # bytes of such a file
@@ -106,7 +106,7 @@ def entry_path(root: Path, key: str) -> Path:
     return root / "exports" / f"{key}{_SUFFIX}"
 
 
-def entries(root: Path) -> list[CacheEntry]:
+def list_cache_entries(root: Path) -> list[CacheEntry]:
     """All intact files of the cache."""
     entries = []
     for path in sorted((root / "exports").glob(f"*{_SUFFIX}")):
@@ -117,7 +117,7 @@ def entries(root: Path) -> list[CacheEntry]:
     return entries
 
 
-def store(root: Path, head: Head, read: Mapping[str, frozenset[str] | None]) -> CacheEntry:
+def store_exports(root: Path, head: Head, read: Mapping[str, frozenset[str] | None]) -> CacheEntry:
     """Write the exports of a source; a directory's file is named by its contents."""
     libraries: dict[str, Names | None] = {}
     packed = b""
@@ -135,7 +135,7 @@ def _write_cache_entry(root: Path, head: Head, packed: bytes) -> CacheEntry:
     data = head.model_dump_json().encode() + b"\n" + packed
     digest = hashlib.sha256(data).hexdigest()
     path = entry_path(root, head.sha256 or digest)
-    with disk_errors(path.parent), whole(path, own_part(path)) as part:
+    with disk_errors(path.parent), atomic_output(path, own_part(path)) as part:
         part.write_bytes(digest.encode() + b"\n" + data)
     return CacheEntry(path)
 

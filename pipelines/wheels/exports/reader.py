@@ -17,11 +17,11 @@ from pathlib import Path, PurePosixPath
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from pipelines.core.errors import ConfigError, LockError
-from pipelines.core.hosttext import line
-from pipelines.core.versions import version_of
-from pipelines.wheels.exports.cache import CacheEntry, Head, store
+from pipelines.core.hosttext import safe_line
+from pipelines.core.versions import parse_version
+from pipelines.wheels.exports.cache import CacheEntry, Head, store_exports
 from pipelines.wheels.pe import exports_of
-from pipelines.wheels.unpacking import chunks, mapped
+from pipelines.wheels.unpacking import iter_member_chunks, open_memory_map
 
 _RECORD = 64 << 20  # bytes: torch's has 2 MB
 _LARGEST = 4 << 30  # bytes of a DLL: torch_cuda.dll has 1 to 2 GB
@@ -66,7 +66,9 @@ def read_archive(
             if needed(name)
         }
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, KeyError, ValueError) as error:
-        raise _rejected_wheel_error(file, f"it cannot be read: {line(str(error), 200)}") from error
+        raise _rejected_wheel_error(
+            file, f"it cannot be read: {safe_line(str(error), 200)}"
+        ) from error
     head = Head(
         file=file,
         sha256=sha256,
@@ -75,7 +77,7 @@ def read_archive(
         libraries={},
         others=tuple(sorted(set(dlls) - set(read))),
     )
-    return store(root, head, read)
+    return store_exports(root, head, read)
 
 
 def read_folder(folder: Path, version: str, needed: Needed, root: Path) -> CacheEntry:
@@ -85,7 +87,7 @@ def read_folder(folder: Path, version: str, needed: Needed, root: Path) -> Cache
         read = {}
         for name, path in sorted(dlls.items()):
             if needed(name):
-                with path.open("rb") as file, mapped(file) as data:
+                with path.open("rb") as file, open_memory_map(file) as data:
                     read[name] = exports_of(data)
     except OSError as error:
         raise ConfigError(
@@ -95,7 +97,7 @@ def read_folder(folder: Path, version: str, needed: Needed, root: Path) -> Cache
     head = Head(
         file=folder.name, sha256="", whole=True, version=version, libraries={}, others=others
     )
-    return store(root, head, read)
+    return store_exports(root, head, read)
 
 
 def _is_dll(path: Path | PurePosixPath) -> bool:
@@ -124,8 +126,10 @@ def _read_version_and_hashes(
     )
     stated = [(own, release), (head.get("Name", ""), head.get("Version", ""))]
     for own, release in stated:
-        if version_of(release) != version or canonicalize_name(own) != name:
-            raise _rejected_wheel_error(file, f"it contains {line(own, 80)} {line(release, 80)}")
+        if parse_version(release) != version or canonicalize_name(own) != name:
+            raise _rejected_wheel_error(
+                file, f"it contains {safe_line(own, 80)} {safe_line(release, 80)}"
+            )
     text = _read_archive_text(archive, file, members[PurePosixPath(info, "RECORD")])
     rows = csv.reader(io.StringIO(text, newline=""))
     try:
@@ -137,9 +141,9 @@ def _read_version_and_hashes(
 def _read_archive_text(archive: zipfile.ZipFile, file: str, member: zipfile.ZipInfo) -> str:
     if member.file_size > _RECORD:
         raise _rejected_wheel_error(
-            file, f"{line(member.filename, 200)} has {member.file_size} bytes"
+            file, f"{safe_line(member.filename, 200)} has {member.file_size} bytes"
         )
-    return b"".join(chunks(archive, member)).decode("utf-8", "replace")
+    return b"".join(iter_member_chunks(archive, member)).decode("utf-8", "replace")
 
 
 def _exports(
@@ -149,7 +153,7 @@ def _exports(
         return None
     hashed = hashlib.sha256()
     with tempfile.TemporaryFile(prefix="wcw-dll-") as file:
-        for chunk in chunks(archive, member):
+        for chunk in iter_member_chunks(archive, member):
             hashed.update(chunk)
             file.write(chunk)
         actual = base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
@@ -158,9 +162,11 @@ def _exports(
             raise _rejected_wheel_error(
                 member.filename, "its contents do not match the wheel's RECORD"
             )
-        with mapped(file) as data:
+        with open_memory_map(file) as data:
             return exports_of(data)
 
 
 def _rejected_wheel_error(file: str, why: str) -> LockError:
-    return LockError(f"{line(file, 200)}: {why}", hint="It is not used. Name another torch wheel.")
+    return LockError(
+        f"{safe_line(file, 200)}: {why}", hint="It is not used. Name another torch wheel."
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipelines.core.console import say
 from pipelines.core.errors import LockError
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.wheels.exports.cache import CacheEntry, entry_path
 from pipelines.wheels.exports.reader import read_archive
@@ -19,12 +19,12 @@ from pipelines.wheels.libraries import is_torch_dll
 LOCK = "lock"
 
 
-def of_pinned(tool: Tool, cache: Cache) -> ExportTable | None:
+def pinned_torch_exports(tool: Tool, cache: Cache) -> ExportTable | None:
     """The exports of a pinned torch wheel; ``None`` if neither it nor they are cached."""
-    entry, _ = cached(cache, tool.sha256, is_torch_dll)
+    entry, _ = find_cached_exports(cache, tool.sha256, is_torch_dll)
     path = cache.place(tool.file, tool.sha256)
     if (entry is None or not entry.head.whole) and cache.has(path, tool.sha256, tool.size):
-        entry = of_wheel(path, tool.sha256, cache, is_torch_dll)
+        entry = wheel_exports(path, tool.sha256, cache, is_torch_dll)
     if entry and not entry.head.listed:
         entry = entry.listed(cache.root, tool.file, LOCK)
     return torch_table(entry) if entry else None
@@ -43,9 +43,11 @@ def is_torch_wheel(file: str) -> bool:
     return file.lower().startswith("torch-")
 
 
-def of_wheel(path: Path, sha256: str, cache: Cache, needed: Callable[[str], bool]) -> CacheEntry:
+def wheel_exports(
+    path: Path, sha256: str, cache: Cache, needed: Callable[[str], bool]
+) -> CacheEntry:
     """The exports of the ``needed`` DLLs of a local wheel with that computed sha256."""
-    entry, more = cached(cache, sha256, needed)
+    entry, more = find_cached_exports(cache, sha256, needed)
     if entry is not None and entry.head.whole:  # parts are only known by what a server says
         return entry
     try:
@@ -53,7 +55,7 @@ def of_wheel(path: Path, sha256: str, cache: Cache, needed: Callable[[str], bool
             made = read_archive(archive, path.name, sha256, more, cache.root, whole=True)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise LockError(
-            f"{line(path.name, 200)} cannot be read: {line(str(error), 200)}",
+            f"{safe_line(path.name, 200)} cannot be read: {safe_line(str(error), 200)}",
             hint="Download it again.",
         ) from None
     if entry is not None and entry.head.listed:
@@ -61,7 +63,7 @@ def of_wheel(path: Path, sha256: str, cache: Cache, needed: Callable[[str], bool
     return made
 
 
-def cached(
+def find_cached_exports(
     cache: Cache, sha256: str, needed: Callable[[str], bool]
 ) -> tuple[CacheEntry | None, Callable[[str], bool]]:
     """The cache entry of a wheel if it suffices; otherwise which DLLs to read."""
@@ -71,7 +73,7 @@ def cached(
             return None, needed
         entry = CacheEntry(path)
     except LockError as error:
-        say(f"{line(error.message, 300)}; it is created again", "yellow")
+        say(f"{safe_line(error.message, 300)}; it is created again", "yellow")
         return None, needed
     if entry.head.sha256 != sha256:
         return None, needed

@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from pipelines.core.errors import HostError
 from pipelines.core.evidence import Bridge
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import line, texts
+from pipelines.core.hosttext import safe_last_lines, safe_line
 from pipelines.core.model import Model
 from pipelines.hosts.base import CacheEntry, supply_of_sandbox
 from pipelines.hosts.sandbox import bridged
 from pipelines.hosts.sandbox.bridge import building, driver, installing, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver, Gpu
-from pipelines.hosts.sandbox.bridge.problems import problems, require
-from pipelines.hosts.sandbox.state import published
+from pipelines.hosts.sandbox.bridge.problems import find_driver_problems, require_usable_driver
+from pipelines.hosts.sandbox.state import read_live_state
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
 
@@ -65,13 +65,13 @@ class Attachment:
 
     def require(self) -> Driver:
         """Query this machine's driver; raises the first problem, with a hint."""
-        gpu_driver = driver.look()
-        require(gpu_driver, self.numbers)
+        gpu_driver = driver.inspect_gpu_driver()
+        require_usable_driver(gpu_driver, self.numbers)
         return gpu_driver
 
     def problems(self) -> bool:
         """The problems of this machine's driver."""
-        return bool(problems(driver.look(), self.numbers))
+        return bool(find_driver_problems(driver.inspect_gpu_driver(), self.numbers))
 
     def install(self, cache: Cache) -> None:
         """Install the bridge to the current driver, unless it is there and intact.
@@ -80,8 +80,8 @@ class Attachment:
         """
         gpu_driver = self.require()
         prefix = Prefix(self.prefix)
-        made = building.built(prefix, cache, gpu_driver.libraries, self.step)
-        installing.install(made, prefix, gpu_driver.directory)
+        made = building.ensure_bridge(prefix, cache, gpu_driver.libraries, self.step)
+        installing.install_bridge(made, prefix, gpu_driver.directory)
 
     def test(self, python: str, pid: int) -> None:
         """Test it once per start, identified by the service's ``pid``; raises :class:`HostError`.
@@ -92,7 +92,7 @@ class Attachment:
         if (tested := _tested(self.home)) and tested.is_of(pid, gpu_driver, self.numbers):
             return
         chosen = gpu_driver.chosen(self.numbers)
-        passed = selftest.run(Prefix(self.prefix), python, chosen)
+        passed = selftest.run_bridge_selftest(Prefix(self.prefix), python, chosen)
         record = _Tested(
             pid=pid,
             started=_process_start_time(pid),
@@ -106,17 +106,17 @@ class Attachment:
 
     def summary(self) -> Bridge:
         """What is known about it; nothing is started."""
-        gpu_driver = driver.look()
-        state = published(self.home / "run")
+        gpu_driver = driver.inspect_gpu_driver()
+        state = read_live_state(self.home / "run")
         tested = _tested(self.home)
         current = bool(tested and state and tested.is_of(state["pid"], gpu_driver, self.numbers))
         return Bridge(
             driver=gpu_driver.version,
             cuda=gpu_driver.cuda,
             gpus=tuple(map(str, gpu_driver.chosen(self.numbers))),
-            built=bridged.is_installed(self.prefix),
-            selftest=line(tested.result, 200) if tested and current else "",
-            warnings=tuple(texts(bridged.warnings(self.prefix), _WARNINGS)),
+            built=bridged.is_bridge_installed(self.prefix),
+            selftest=safe_line(tested.result, 200) if tested and current else "",
+            warnings=tuple(safe_last_lines(bridged.bridge_warnings(self.prefix), _WARNINGS)),
         )
 
 
@@ -124,11 +124,11 @@ def cache_entries(cache: Cache) -> Iterator[CacheEntry]:
     """Bridges in the cache; those to the current driver are useful: one per Python."""
     folder = cache.root / "bridges"
     folders = sorted(folder.iterdir()) if folder.is_dir() else []
-    libraries = driver.look().libraries if folders else ()
+    libraries = driver.inspect_gpu_driver().libraries if folders else ()
     current: set[str] = set()
     with contextlib.suppress(HostError):  # without a driver there is no bridge
         for python in (supply_of_sandbox(cache.lock).python or ()) if libraries else ():
-            current.add(building.key(cache, python, libraries))
+            current.add(building.current_bridge_key(cache, python, libraries))
     for path in folders:
         if path.is_dir() and not path.name.startswith("."):
             yield CacheEntry("GPU bridges", path, path.name in current)
@@ -155,14 +155,14 @@ def _tested(home: Path) -> _Tested | None:
         return None
 
 
-def notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
+def bridge_plan_notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
     """For a plan: the GPUs and their driver, and the bridge of each Python's sandbox."""
-    gpu_driver = driver.look()
-    if problems(gpu_driver, numbers):
+    gpu_driver = driver.inspect_gpu_driver()
+    if find_driver_problems(gpu_driver, numbers):
         return  # a rule reports it
     yield f"GPU through a bridge: {'; '.join(map(str, gpu_driver.chosen(numbers)))}; {gpu_driver}"
     homes = sorted(base.parent.glob(f"{base.name}-py*-gpu")) if base.parent.is_dir() else []
-    there = [home for home in homes if bridged.is_installed(home / "prefix")]
+    there = [home for home in homes if bridged.is_bridge_installed(home / "prefix")]
     for home in there:
         tested = Attachment(home, numbers, lambda _: None).summary().selftest
         yield f"bridge in {home.name}: {f'self-test: {tested}' if tested else 'not tested yet'}"

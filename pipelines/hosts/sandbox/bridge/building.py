@@ -21,8 +21,13 @@ from pipelines.core.files import disk_errors, sha256_of
 from pipelines.hosts.sandbox import health
 from pipelines.hosts.sandbox.bridged import SYSTEM, UNIX, WINDOWS
 from pipelines.hosts.sandbox.image import image_key
-from pipelines.hosts.sandbox.making import alone, scratch_for, seal, sealed
-from pipelines.hosts.sandbox.toolset import HEADERS, library
+from pipelines.hosts.sandbox.making import (
+    exclusive_lock,
+    read_verified_seal,
+    scratch_for,
+    seal_directory,
+)
+from pipelines.hosts.sandbox.toolset import HEADERS, import_library_path
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
 
@@ -48,7 +53,9 @@ _FOR_WINDOWS = (
 _LINK = ("lld-link", "/nologo", "/machine:x64", "/Brepro", "/nodefaultlib", "/noimplib", "/dll")
 
 
-def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: Path) -> None:
+def compile_bridge(
+    prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: Path
+) -> None:
     """Build everything in ``target``; ``exports``: DLL -> its functions, ``wheel``: the runtime's.
 
     Raises :class:`HostError` if a tool fails, and ``OSError``.
@@ -73,7 +80,7 @@ def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: 
     finally:
         prefix.halt()
         shutil.rmtree(work, ignore_errors=True)
-    seal(target)
+    seal_directory(target)
 
 
 def _compile_objects(
@@ -104,7 +111,7 @@ def _windows_half(prefix: Prefix, work: Path, dll: str, exports: Sequence[str]) 
     flags = (*_FOR_WINDOWS, f"-D{dll.upper()}", "-I.")
     objects = _compile_objects(prefix, flags, folder, sources)
     made = folder / f"{dll}.dll"
-    entry = ("/entry:DllMain", f"/out:{made.name}", library("kernel32"))
+    entry = ("/entry:DllMain", f"/out:{made.name}", import_library_path("kernel32"))
     prefix.run([_ZIG, *_LINK, *entry, *objects], cwd=folder)
     _write_builtin_signature(made)
     return made
@@ -133,7 +140,9 @@ def _hybrid_runtime(prefix: Prefix, work: Path, wheel: Path) -> Path:
             raise HostError(f"{wheel.name} has no x64/{static}")
         (folder / static).write_bytes(archive.read(member))
     made = folder / f"{_HYBRID}.dll"
-    imports = [library(n) for n in ("kernel32", "ucrt", "msvcrt", "vcruntime", "advapi32")]
+    imports = [
+        import_library_path(n) for n in ("kernel32", "ucrt", "msvcrt", "vcruntime", "advapi32")
+    ]
     flags = ("/export:__cudaGetProcAddress", f"/out:{made.name}")
     prefix.run([_ZIG, *_LINK, *flags, *objects, static, *imports], cwd=folder)
     return made
@@ -192,7 +201,7 @@ _DLLS = {
 }
 
 
-def names(libraries: Sequence[Path]) -> dict[str, list[str]]:
+def bridge_exports(libraries: Sequence[Path]) -> dict[str, list[str]]:
     """DLL -> its exports: the pinned names, and those of this machine's driver.
 
     ``libraries``: the existing ones of its libcuda.so.1 and libnvidia-ml.so.1. Raises
@@ -219,29 +228,29 @@ def names(libraries: Sequence[Path]) -> dict[str, list[str]]:
     return {dll: sorted(exported) for dll, exported in sources.items()}
 
 
-def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -> Path:
+def ensure_bridge(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -> Path:
     """The directory of the bridge for this machine's driver, verified; built if missing.
 
     The compiler of ``prefix`` is used; nothing may run in it, since it is started and ended.
     ``step`` reports compiling. Raises :class:`HostError` for a library of no driver or a failing
     compiler, :class:`StorageError` on a full disk, and what :meth:`Cache.fetch` does.
     """
-    exports = names(libraries)
+    exports = bridge_exports(libraries)
     health.check_files(prefix)
     target = cache.root / "bridges" / _bridge_cache_key(cache, health.image_of(prefix), exports)
     more = "set XDG_CACHE_HOME to a larger disk: the GPU bridge needs 20 MiB"
-    with disk_errors(target.parent, more), alone(target):
-        if sealed(target) is None:
+    with disk_errors(target.parent, more), exclusive_lock(target):
+        if read_verified_seal(target) is None:
             step("compiling the GPU bridge")
             with scratch_for(target) as scratch:
-                make(prefix, cache.fetch(RUNTIME), exports, scratch)
+                compile_bridge(prefix, cache.fetch(RUNTIME), exports, scratch)
                 scratch.rename(target)
     return target
 
 
-def key(cache: Cache, python: str, libraries: Sequence[Path]) -> str:
-    """The name of the directory of :func:`built` for the current Windows with ``python``."""
-    return _bridge_cache_key(cache, image_key(cache, python), names(libraries))
+def current_bridge_key(cache: Cache, python: str, libraries: Sequence[Path]) -> str:
+    """The name of the directory of :func:`ensure_bridge` for today's Windows with ``python``."""
+    return _bridge_cache_key(cache, image_key(cache, python), bridge_exports(libraries))
 
 
 def _bridge_cache_key(cache: Cache, image: str, exports: Mapping[str, Sequence[str]]) -> str:

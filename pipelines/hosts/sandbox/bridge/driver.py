@@ -19,7 +19,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model, first_problem
 from pipelines.core.paths import PACKAGE
 
@@ -48,8 +48,8 @@ class Gpu(_Model):
     def __str__(self) -> str:
         """``GPU 0: NVIDIA H200 (9.0, 140 GiB)``."""
         number = f"GPU {self.number}: " if self.number >= 0 else ""
-        about = f"{line(self.compute_capability, 8)}, {self.memory_mib >> 10} GiB"
-        return f"{number}{line(self.name, 80)} ({about})"
+        about = f"{safe_line(self.compute_capability, 8)}, {self.memory_mib >> 10} GiB"
+        return f"{number}{safe_line(self.name, 80)} ({about})"
 
 
 class _Answer(_Model):
@@ -118,7 +118,7 @@ def every_gpu() -> dict[str, str]:
     return environment | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def alone(
+def run_driver_script(
     script: Path, arguments: Sequence[str] = (), *, seconds: float
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program of ours on the driver, in a process that a broken driver may crash.
@@ -138,7 +138,7 @@ def alone(
 def _query_driver() -> Mapping[str, object]:
     """The driver's answer; ``broken`` describes how the querying process ended."""
     try:
-        done = alone(_SCRIPT, seconds=_SECONDS)
+        done = run_driver_script(_SCRIPT, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
         return _silent(f"hung for {_SECONDS:.0f} s")
     rows = done.stdout.decode("utf-8", "replace").splitlines()
@@ -161,26 +161,28 @@ def _silent(how: str) -> Mapping[str, object]:
 
 
 @cache
-def look(root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _query_driver) -> Driver:
+def inspect_gpu_driver(
+    root: Path = Path("/"), ask: Callable[[], Mapping[str, object]] = _query_driver
+) -> Driver:
     """Query it once per process; never fails, and only initialises the driver."""
     try:
         answer = _Answer.model_validate(ask())
     except (ValidationError, ValueError, OSError) as error:
         why = first_problem(error)
-        answer = _Answer.model_validate(_silent(f"invalid output: {line(why, _SHOWN)}"))
+        answer = _Answer.model_validate(_silent(f"invalid output: {safe_line(why, _SHOWN)}"))
     library = _driver_library_path(answer, "libcuda")
     device = root / "dev"
     return Driver(
         library=library,
         management=_driver_library_path(answer, "libnvidia-ml"),
         directory=_outside(library),
-        version="" if answer.driver_version == "unknown" else line(answer.driver_version, 40),
-        cuda=line(answer.cuda, 8),
+        version="" if answer.driver_version == "unknown" else safe_line(answer.driver_version, 40),
+        cuda=safe_line(answer.cuda, 8),
         gpus=answer.devices,
-        failure=line(answer.broken or answer.skip, _SHOWN),
+        failure=safe_line(answer.broken or answer.skip, _SHOWN),
         code=answer.code,
-        compiler=line(answer.compiler, _SHOWN),
-        unnumbered=line(answer.nvml, _SHOWN),
+        compiler=safe_line(answer.compiler, _SHOWN),
+        unnumbered=safe_line(answer.nvml, _SHOWN),
         module=(root / "proc/driver/nvidia/version").exists(),
         control=(device / "nvidiactl").exists() and any(device.glob("nvidia[0-9]*")),
         uvm=(device / "nvidia-uvm").exists(),

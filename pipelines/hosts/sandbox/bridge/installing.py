@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 from pipelines.core.errors import HostError
-from pipelines.core.files import disk_errors, sha256_of, whole, write_atomic
+from pipelines.core.files import atomic_output, disk_errors, sha256_of, write_atomic
 from pipelines.hosts.sandbox.bridged import INSTALLED, LOG, SYSTEM
-from pipelines.hosts.sandbox.making import sealed
+from pipelines.hosts.sandbox.making import read_verified_seal
 from pipelines.hosts.sandbox.wine import Prefix
 
 
-def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
+def install_bridge(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
     """Install the bridge of :func:`building.built` into ``prefix``: missing or changed files.
 
     At each start of a sandbox, changed files are replaced, unknown files in the directory that
@@ -21,7 +21,7 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
     ``library_dir``: where the driver's libraries are if the loader does not find them by itself.
     Raises :class:`HostError` if ``built`` is damaged, :class:`StorageError` on a full disk.
     """
-    files = sealed(built)
+    files = read_verified_seal(built)
     if files is None:
         raise HostError(
             f"the GPU bridge in {built} is damaged", hint="Type the same command again."
@@ -49,7 +49,7 @@ def _clear(home: Path, own: set[Path]) -> None:
 def _copy_verified(source: Path, target: Path, sha256: str) -> None:
     if target.is_file() and not target.is_symlink() and sha256_of(target) == sha256:
         return
-    with disk_errors(target.parent), whole(target) as part:
+    with disk_errors(target.parent), atomic_output(target) as part:
         shutil.copyfile(source, part)
         if sha256_of(part) != sha256:
             raise HostError(f"{source} changed while it was copied")

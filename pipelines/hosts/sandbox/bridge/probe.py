@@ -191,7 +191,7 @@ class Probe:
         return [grid.value, block.value, sorted(set(sizes))]
 
 
-def ask(places: list[str]) -> dict[str, Any]:
+def probe_cuda_driver(places: list[str]) -> dict[str, Any]:
     """The answers, or the reason for having none."""
     try:
         return Probe(_load_cuda_driver()).answers(places)
@@ -200,4 +200,4 @@ def ask(places: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(MARK + json.dumps(ask(sys.argv[1:])), flush=True)
+    print(MARK + json.dumps(probe_cuda_driver(sys.argv[1:])), flush=True)

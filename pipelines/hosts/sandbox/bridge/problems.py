@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.core.errors import named
+from pipelines.core.errors import error_class
 from pipelines.core.finding import Finding
 from pipelines.core.model import Model, read_data
 from pipelines.core.refusals import Refusal
@@ -43,7 +43,7 @@ def _problem(key: str, *, after: str = "", **said: object) -> Finding:
     )
 
 
-def problems(driver: Driver, numbers: tuple[int, ...] = ()) -> tuple[Finding, ...]:
+def find_driver_problems(driver: Driver, numbers: tuple[int, ...] = ()) -> tuple[Finding, ...]:
     """What is wrong for a bridge to these GPUs, root cause first; empty: nothing."""
     if first := _diagnose_no_usable_gpu(driver):
         return (first,)
@@ -94,8 +94,8 @@ def _check_gpu_selection(driver: Driver, numbers: tuple[int, ...]) -> Iterator[F
             yield _problem("gpu-compute-mode", gpu=gpu, mode=mode)
 
 
-def require(driver: Driver, numbers: tuple[int, ...] = ()) -> None:
-    """Raise the first of :func:`problems`, as the error class it names."""
-    for problem in problems(driver, numbers):
+def require_usable_driver(driver: Driver, numbers: tuple[int, ...] = ()) -> None:
+    """Raise the first of :func:`find_driver_problems`, as the error class it names."""
+    for problem in find_driver_problems(driver, numbers):
         hint = f"{problem.hint[:1].upper()}{problem.hint[1:]}."
-        raise named(problem.raises)(problem.actual, hint=hint)
+        raise error_class(problem.raises)(problem.actual, hint=hint)

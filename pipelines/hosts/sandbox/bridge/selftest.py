@@ -20,7 +20,7 @@ from pydantic import Field, StringConstraints
 
 from pipelines.core.errors import HostError
 from pipelines.core.files import write_atomic
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.model import Model, first_problem
 from pipelines.hosts.sandbox.bridge import driver, probe
 from pipelines.hosts.sandbox.bridge.driver import Gpu
@@ -105,7 +105,7 @@ class PassedTest:
         )
 
 
-def run(
+def run_bridge_selftest(
     prefix: Runs, python: str, gpus: Sequence[Gpu], native: Callable[[list[str]], str] | None = None
 ) -> PassedTest:
     """Query both sides; :class:`HostError` if bridge or driver fails, or they differ.
@@ -127,9 +127,9 @@ def run(
             what = f"the GPU bridge fails its self-test: {error.message}"
             raise _self_test_error(Difference(Side.BRIDGE, what)) from None
     bridged = _parse_probe_answers(output, Side.BRIDGE)
-    if difference := next(differences(plain, bridged, gpus), None):
+    if difference := next(find_answer_differences(plain, bridged, gpus), None):
         raise _self_test_error(difference)
-    return PassedTest(line(bridged.bridge, 80), len(gpus), time.monotonic() - began)
+    return PassedTest(safe_line(bridged.bridge, 80), len(gpus), time.monotonic() - began)
 
 
 def _self_test_error(difference: Difference) -> HostError:
@@ -145,13 +145,13 @@ def _self_test_error(difference: Difference) -> HostError:
 
 def _run_probe_on_linux(places: list[str]) -> str:
     try:
-        done = driver.alone(Path(probe.__file__), places, seconds=_SECONDS)
+        done = driver.run_driver_script(Path(probe.__file__), places, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
         what = f"{Side.DRIVER} hung for {_SECONDS:.0f} s in a kernel"
         raise _self_test_error(Difference(Side.DRIVER, what)) from None
     text = done.stdout.decode("utf-8", "replace")
     if done.returncode:
-        output = line(done.stderr.decode("utf-8", "replace")[-1000:], 300)
+        output = safe_line(done.stderr.decode("utf-8", "replace")[-1000:], 300)
         what = f"a process on {Side.DRIVER} exited with {done.returncode}: {output}"
         raise _self_test_error(Difference(Side.DRIVER, what))
     return text
@@ -163,24 +163,26 @@ def _parse_probe_answers(text: str, side: Side) -> Answers:
         data = json.loads(next(rows).removeprefix(probe.MARK))
         if not isinstance(data, dict) or "failed" not in data:
             return Answers.model_validate(data)
-        what = f"fails: {line(data['failed'], 300)}"
+        what = f"fails: {safe_line(data['failed'], 300)}"
     except StopIteration:
         what = "printed nothing in its self-test"
     except ValueError as error:  # from JSON or pydantic
         why = first_problem(error)
-        what = f"printed invalid output in its self-test: {line(why, 300)}"
+        what = f"printed invalid output in its self-test: {safe_line(why, 300)}"
     raise _self_test_error(Difference(side, f"{side} {what}"))
 
 
-def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterator[Difference]:
+def find_answer_differences(
+    plain: Answers, bridged: Answers, gpus: Sequence[Gpu]
+) -> Iterator[Difference]:
     """Each deviation; those without a bridge first."""
     for what in _validate_answers(Side.DRIVER, plain, gpus):
         yield Difference(Side.DRIVER, what)
     if plain.error[:2] != _ERROR or not plain.error[2]:
-        text = f"{Side.DRIVER} reports for a nonexistent GPU {line(plain.error, _SHOWN)}"
+        text = f"{Side.DRIVER} reports for a nonexistent GPU {safe_line(plain.error, _SHOWN)}"
         yield Difference(Side.DRIVER, f"{text}, not {_ERROR}")
     if plain.bridge:
-        what = f"this machine's libcuda.so.1 is itself a bridge ({line(plain.bridge, 80)})"
+        what = f"this machine's libcuda.so.1 is itself a bridge ({safe_line(plain.bridge, 80)})"
         yield Difference(Side.DRIVER, what)
     for what in (*_validate_answers(Side.BRIDGE, bridged, gpus), *_compare_answers(plain, bridged)):
         yield Difference(Side.BRIDGE, what)
@@ -209,12 +211,12 @@ def _validate_answers(who: Side, answers: Answers, gpus: Sequence[Gpu]) -> Itera
         yield f"{who} reports {len(answers.gpus)} GPUs, but {len(gpus)} were requested"
     for gpu, expected in zip(answers.gpus, gpus, strict=False):
         if expected.uuid and gpu.uuid != expected.uuid:
-            there = f"{line(expected.bus, 20)}, not {line(expected.uuid, 40)}"
-            yield f"{who} has the GPU {line(gpu.uuid, 40)} on {there}"
+            there = f"{safe_line(expected.bus, 20)}, not {safe_line(expected.uuid, 40)}"
+            yield f"{who} has the GPU {safe_line(gpu.uuid, 40)} on {there}"
         if gpu.numbers != NUMBERS:
             bad = [i for i, value in enumerate(gpu.numbers[: len(NUMBERS)]) if value != NUMBERS[i]]
             where = f"{len(bad)} of them, the first is {bad[0]}" if bad else "some are missing"
-            yield f"{who}: a kernel computes wrong numbers on {line(gpu.name, 80)}: {where}"
+            yield f"{who}: a kernel computes wrong numbers on {safe_line(gpu.name, 80)}: {where}"
         if gpu.callback != _CALLED:
             yield f"{who}: a callback arrived as {gpu.callback}, not as {_CALLED}"
         if not gpu.occupancy[2]:
@@ -224,6 +226,6 @@ def _validate_answers(who: Side, answers: Answers, gpus: Sequence[Gpu]) -> Itera
 def _compare_value(what: str, plain: object, bridged: object) -> Iterator[str]:
     if plain != bridged:
         yield (
-            f"the GPU bridge has a different {line(what, 100)} from {Side.DRIVER}: "
-            f"{line(bridged, _SHOWN)}, not {line(plain, _SHOWN)}"
+            f"the GPU bridge has a different {safe_line(what, 100)} from {Side.DRIVER}: "
+            f"{safe_line(bridged, _SHOWN)}, not {safe_line(plain, _SHOWN)}"
         )

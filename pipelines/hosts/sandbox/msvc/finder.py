@@ -15,7 +15,7 @@ from pathlib import Path
 import pefile
 
 from pipelines.core.errors import ConfigError
-from pipelines.core.hosttext import line
+from pipelines.core.hosttext import safe_line
 
 _TOOLSET = re.compile(r"14\.\d+\.\d+")
 _SDK = re.compile(r"10\.0\.\d+\.\d+")
@@ -76,7 +76,7 @@ class Tree:
         return f"MSVC {self.version} (cl.exe {self.compiler}), Windows SDK {self.sdk}"
 
 
-def child(folder: Path, name: str) -> Path | None:
+def find_child_ignoring_case(folder: Path, name: str) -> Path | None:
     """The entry ``name`` of ``folder``, ignoring case; an exact match first."""
     if (same := folder / name).exists():
         return same
@@ -87,27 +87,27 @@ def child(folder: Path, name: str) -> Path | None:
     return children[0] if children else None
 
 
-def below(folder: Path, *names: str) -> Path | None:
-    """As :func:`child`, several levels down."""
+def find_descendant(folder: Path, *names: str) -> Path | None:
+    """As :func:`find_child_ignoring_case`, several levels down."""
     place: Path | None = folder
     for name in names:
-        place = child(place, name) if place is not None else None
+        place = find_child_ignoring_case(place, name) if place is not None else None
     return place
 
 
-def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -> Tree:
+def find_msvc_tree(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -> Tree:
     """The tree below ``root``, which has all of ``parts``.
 
     ``version`` and ``sdk`` select one of several, such as 14.44 and 10.0.26100. Raises
     :class:`ConfigError` for no tree, an incomplete one, or several, and if cl.exe has another
     version than its directory.
     """
-    tools = below(root, "VC", "Tools", "MSVC")
+    tools = find_descendant(root, "VC", "Tools", "MSVC")
     if tools is None:
         raise _no_tree(root)
     folder = _only_version(tools, _TOOLSET, version, "msvc_version", "toolset")
-    kits = below(root, "Windows Kits", "10") or below(root, "kits", "10")
-    if kits is None or (headers := child(kits, "Include")) is None:
+    kits = find_descendant(root, "Windows Kits", "10") or find_descendant(root, "kits", "10")
+    if kits is None or (headers := find_child_ignoring_case(kits, "Include")) is None:
         raise ConfigError(
             f"{root} has MSVC {folder.name}, but no Windows SDK: no 'Windows Kits/10/Include'",
             hint="Visual Studio keeps it elsewhere: copy 'C:\\Program Files (x86)\\Windows Kits' "
@@ -116,7 +116,7 @@ def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -
     sdk_folder = _only_version(headers, _SDK, sdk, "windows_sdk", "Windows SDK")
     places = _toolchain_directories(folder, kits, sdk_folder.name)
     _refuse_half(root, folder.name, places, parts)
-    compiler, maker = identity(_there(places["bin"], "cl.exe"))
+    compiler, maker = program_version_info(_there(places["bin"], "cl.exe"))
     if compiler and not _is_same_minor_version(compiler, folder.name):
         raise ConfigError(
             f"{folder} has a cl.exe of version {compiler}, but the directory is named "
@@ -137,7 +137,7 @@ def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -
     )
 
 
-def identity(program: Path) -> tuple[str, str]:
+def program_version_info(program: Path) -> tuple[str, str]:
     """Version and company name in a program's resources, each empty if absent.
 
     Raises :class:`ConfigError` for anything but a 64-bit Windows program.
@@ -151,7 +151,7 @@ def identity(program: Path) -> tuple[str, str]:
             )
     # pefile raises PEFormatError on purpose and, on damaged files, others by accident.
     except Exception as error:
-        raise _no_program(program, line(str(error), 200) or type(error).__name__) from None
+        raise _no_program(program, safe_line(str(error), 200) or type(error).__name__) from None
     if machine != _AMD64:
         raise _no_program(program, f"its machine is {machine:#06x}")
     return version_and_company
@@ -183,7 +183,7 @@ def _no_program(program: Path, why: str) -> ConfigError:
 def _no_tree(root: Path) -> ConfigError:
     if not root.is_dir():
         return ConfigError(f"{root} is not a directory", hint="Set msvc to a directory.")
-    if below(root, "crt", "include") and below(root, "sdk", "include"):
+    if find_descendant(root, "crt", "include") and find_descendant(root, "sdk", "include"):
         return ConfigError(
             f"{root} is an xwin tree: headers and libraries only, without cl.exe",
             hint="Use a tree of Visual Studio or msvc-wine.",
@@ -222,15 +222,16 @@ def _only_version(
 
 def _toolchain_directories(folder: Path, kits: Path, sdk: str) -> dict[str, Path | None]:
     return {
-        "bin": below(folder, "bin", "Hostx64", "x64"),
-        "include": child(folder, "include"),
-        "lib": below(folder, "lib", "x64"),
+        "bin": find_descendant(folder, "bin", "Hostx64", "x64"),
+        "include": find_child_ignoring_case(folder, "include"),
+        "lib": find_descendant(folder, "lib", "x64"),
         **{
-            n: below(kits, "Include", sdk, n) for n in ("ucrt", "um", "shared", "winrt", "cppwinrt")
+            n: find_descendant(kits, "Include", sdk, n)
+            for n in ("ucrt", "um", "shared", "winrt", "cppwinrt")
         },
-        "ucrt lib": below(kits, "Lib", sdk, "ucrt", "x64"),
-        "um lib": below(kits, "Lib", sdk, "um", "x64"),
-        "sdk bin": below(kits, "bin", sdk, "x64"),
+        "ucrt lib": find_descendant(kits, "Lib", sdk, "ucrt", "x64"),
+        "um lib": find_descendant(kits, "Lib", sdk, "um", "x64"),
+        "sdk bin": find_descendant(kits, "bin", sdk, "x64"),
     }
 
 
@@ -262,12 +263,12 @@ def _refuse_half(root: Path, version: str, places: Mapping[str, Path | None], pa
 
 def _is_file(folder: Path | None, name: str) -> bool:
     """Whether it exists and is not empty: interrupted copies leave empty files."""
-    path = child(folder, name) if folder is not None else None
+    path = find_child_ignoring_case(folder, name) if folder is not None else None
     return path is not None and path.is_file() and path.stat().st_size > 0
 
 
 def _there(folder: Path | None, name: str) -> Path:
-    return _assert_found(child(_assert_found(folder), name))
+    return _assert_found(find_child_ignoring_case(_assert_found(folder), name))
 
 
 def _assert_found(path: Path | None) -> Path:

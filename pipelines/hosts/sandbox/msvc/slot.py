@@ -10,16 +10,16 @@ from pathlib import Path
 from pipelines.core.errors import ConfigError, HostError
 from pipelines.core.files import disk_errors
 from pipelines.core.finding import Finding
-from pipelines.core.hosttext import line
-from pipelines.core.paths import home
+from pipelines.core.hosttext import safe_line
+from pipelines.core.paths import project_dir
 from pipelines.hosts.base import HERE, Events
-from pipelines.hosts.sandbox.msvc.finder import Tree, find
+from pipelines.hosts.sandbox.msvc.finder import Tree, find_msvc_tree
 
 #: The path of a tree in every sandbox.
 VS = r"C:\VS"
 
 
-def vcvars(tree: Tree) -> str:
+def vcvarsall_script(tree: Tree) -> str:
     """vcvarsall.bat, which sets the variables of an x64 prompt.
 
     Microsoft's needs reg and findstr, which are stubs in Wine. This one accepts Microsoft's
@@ -85,7 +85,7 @@ LEFT_OUT = frozenset({"vctip.exe"})
 _ASIDE = "VS.stand-in"
 
 
-def install(tree: Tree, prefix: Path) -> None:
+def install_msvc_tree(tree: Tree, prefix: Path) -> None:
     r"""Put ``tree`` at ``C:\VS`` of the Windows in ``prefix``, in place of what is there.
 
     With the tree's own names, its parts linked and not copied. Only ``bin`` is a directory of the
@@ -109,13 +109,13 @@ def install(tree: Tree, prefix: Path) -> None:
             _symlink_resolved(kits / "bin" / tree.sdk / "x64", tree.sdk_bin)
         script = new / "VC/Auxiliary/Build/vcvarsall.bat"
         script.parent.mkdir(parents=True)
-        script.write_bytes(vcvars(tree).encode("ascii"))
-        remove(prefix)
+        script.write_bytes(vcvarsall_script(tree).encode("ascii"))
+        remove_msvc_tree(prefix)
         (drive / "VS").rename(drive / _ASIDE)
         new.rename(drive / "VS")
 
 
-def is_installed(tree: Tree, prefix: Path) -> bool:
+def is_msvc_installed(tree: Tree, prefix: Path) -> bool:
     """Whether the Windows in ``prefix`` has ``tree``, and no other."""
     place = prefix / "drive_c/VS/VC"
     include = place / "Tools/MSVC" / tree.version / "include"
@@ -124,10 +124,10 @@ def is_installed(tree: Tree, prefix: Path) -> bool:
         linked = include.readlink() == tree.include[0].resolve()
     except OSError:
         return False
-    return linked and script == vcvars(tree).encode("ascii")
+    return linked and script == vcvarsall_script(tree).encode("ascii")
 
 
-def remove(prefix: Path) -> None:
+def remove_msvc_tree(prefix: Path) -> None:
     """Restore the stub toolchain, which compiles the GPU bridge; harmless without a tree."""
     drive = prefix / "drive_c"
     if (drive / _ASIDE).is_dir():
@@ -161,10 +161,10 @@ class Slot:
     def require(self) -> Tree:
         """The tree of the user's directory; :class:`ConfigError` for an unusable one."""
         try:
-            place = home() / Path(self.msvc).expanduser()
+            place = project_dir() / Path(self.msvc).expanduser()
         except RuntimeError as error:  # for an unknown user
             raise ConfigError(f"msvc: {self.msvc}: {error}", hint="Write it without ~.") from None
-        return require_microsoft(find(place, version=self.version, sdk=self.sdk))
+        return require_microsoft(find_msvc_tree(place, version=self.version, sdk=self.sdk))
 
     def missing(self) -> tuple[Finding, ...]:
         """What :meth:`require` would raise, for plan and doctor."""
@@ -195,12 +195,12 @@ class Slot:
 
     def remove(self, prefix: Path) -> None:
         """Remove the tree from the Windows in ``prefix``, if it is there."""
-        remove(prefix)
+        remove_msvc_tree(prefix)
 
     def check(self, prefix: Path) -> None:
         """Raise :class:`HostError` unless the running Windows has the tree of pipeline.yaml."""
         tree = self.require()
-        if not is_installed(tree, prefix):
+        if not is_msvc_installed(tree, prefix):
             raise HostError(
                 f"the running sandbox has a different compiler from pipeline.yaml: {tree}",
                 hint="Type: invoke host stop, then the same command again.",
@@ -209,7 +209,7 @@ class Slot:
     def install(self, prefix: Path, events: Events) -> None:
         """Install the tree into the Windows in ``prefix``; raises what :meth:`require` does."""
         tree = self.require()
-        install(tree, prefix)
+        install_msvc_tree(tree, prefix)
         events.step(f"compiler: {tree}")
 
 
@@ -217,7 +217,8 @@ def require_microsoft(tree: Tree) -> Tree:
     """``tree`` if its cl.exe is Microsoft's; otherwise :class:`ConfigError`."""
     if tree.maker != _MICROSOFT:
         raise ConfigError(
-            f"{tree.bin / 'cl.exe'} names {line(tree.maker, 80) or 'no company'} as its maker, not "
+            f"{tree.bin / 'cl.exe'} names {safe_line(tree.maker, 80) or 'no company'} as its "
+            "maker, not "
             f"{_MICROSOFT}",
             hint="The sandbox's own stub toolchain needs no msvc: remove the key.",
         )

@@ -166,7 +166,7 @@ class UnsealError(ValueError):
     """The frame or its seal is wrong: the connection cannot go on, its cipher state is lost."""
 
 
-def unseal(body: bytes, acceptor: Acceptor) -> tuple[bytes, bytes]:
+def unseal_message(body: bytes, acceptor: Acceptor) -> tuple[bytes, bytes]:
     """The message inside a sealed body (MS-WSMV 2.2.9.1.1), and the protocol name to answer with.
 
     It looks like MIME and is not: no blank line after the part headers, one fixed boundary, and a
@@ -191,7 +191,9 @@ def unseal(body: bytes, acceptor: Acceptor) -> tuple[bytes, bytes]:
     return message, head.group(1)
 
 
-def seal(message: bytes, acceptor: Acceptor, protocol: bytes) -> tuple[str, tuple[bytes, ...]]:
+def seal_message(
+    message: bytes, acceptor: Acceptor, protocol: bytes
+) -> tuple[str, tuple[bytes, ...]]:
     """A sealed body in pieces, and its Content-Type."""
     signature, data, padding = acceptor.seal(message)
     head = (

@@ -40,7 +40,7 @@ def end_tree(process: subprocess.Popen[bytes], command_id: str, *, timeout: floa
                 os.kill(process.pid, signal.SIGKILL)
     give_up = time.monotonic() + timeout
     # More than once: a process may fork between the look and the kill.
-    while result := tagged(command_id):
+    while result := tagged_process_ids(command_id):
         for pid in result:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -50,7 +50,7 @@ def end_tree(process: subprocess.Popen[bytes], command_id: str, *, timeout: floa
     return True
 
 
-def tagged(command_id: str) -> list[int]:
+def tagged_process_ids(command_id: str) -> list[int]:
     """Live processes with the tag. Zombies have no environment, so they are not included."""
     expected = f"{TAG}={command_id}".encode()
     result = []
@@ -153,11 +153,11 @@ class Command:
         except BrokenPipeError:
             if not data and end:
                 return  # closing twice is not an error
-            raise faults.fault("input-closed") from None
+            raise faults.wsman_fault("input-closed") from None
         except BlockingIOError:
-            raise faults.fault("busy") from None
+            raise faults.wsman_fault("busy") from None
         if not taken:
-            raise faults.fault("timed-out")
+            raise faults.wsman_fault("timed-out")
 
     def receive(self, timeout: float, limit: int, peer: int = _NO_FD) -> Output:
         """Output as soon as there is any, up to ``limit`` bytes (MS-WSMV 3.1.4.14).
@@ -166,7 +166,7 @@ class Command:
         """
         deadline = time.monotonic() + timeout
         if not self._receiving.acquire(timeout=timeout):
-            raise faults.fault("timed-out")
+            raise faults.wsman_fault("timed-out")
         try:
             while not self._terminated:
                 _raise_if_gone(peer)
@@ -177,7 +177,7 @@ class Command:
                         self._quiet_since = time.monotonic()
                     return Output(data, ended, self._exit_code if done else None)
                 self._sleep(deadline, peer)
-            raise faults.fault("aborted")
+            raise faults.wsman_fault("aborted")
         finally:
             self._receiving.release()
 
@@ -196,7 +196,7 @@ class Command:
                 return
             until = min(deadline, give_up)
         if now >= deadline:
-            raise faults.fault("timed-out")
+            raise faults.wsman_fault("timed-out")
         for fd in self._output.fds():
             poller.register(fd, select.POLLIN)
         poller.register(self._stopped, select.POLLIN)

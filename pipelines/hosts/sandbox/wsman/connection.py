@@ -9,9 +9,9 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from .auth import SCHEMES, SEALED, Acceptor, Step, UnsealError, seal, unseal
+from .auth import SCHEMES, SEALED, Acceptor, Step, UnsealError, seal_message, unseal_message
 from .service import Caller, WsmanService
-from .soap import CONTENT_TYPE, HEADER, UNAUTHENTICATED, MalformedRequestError, identified
+from .soap import CONTENT_TYPE, HEADER, UNAUTHENTICATED, MalformedRequestError, identify_response
 
 _log = logging.getLogger(__name__)
 PATH = "/wsman"
@@ -89,7 +89,7 @@ class Connection(BaseHTTPRequestHandler):
     def _identify(self, body: bytes) -> None:
         """Identify the service, without a sign-in."""
         try:
-            answer = identified(body)
+            answer = identify_response(body)
         except MalformedRequestError as error:
             _log.debug("bad request: %s", error)
             self._refuse(HTTPStatus.BAD_REQUEST)
@@ -117,7 +117,7 @@ class Connection(BaseHTTPRequestHandler):
         sealed = (self.headers.get("Content-Type") or "").lower().startswith(SEALED)
         protocol = b""
         if sealed:
-            body, protocol = unseal(body, self._acceptor)
+            body, protocol = unseal_message(body, self._acceptor)
         elif not self._site.secure:
             # AllowUnencrypted=false on Windows answers the same: 500 without a body.
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -125,7 +125,7 @@ class Connection(BaseHTTPRequestHandler):
         caller = Caller(self._acceptor.user, self.connection.fileno())
         status, message = self._site.service.handle(body, caller)
         if sealed:
-            content_type, pieces = seal(message, self._acceptor, protocol)
+            content_type, pieces = seal_message(message, self._acceptor, protocol)
             self._reply(status, *pieces, content_type=content_type, headers=headers)
         else:
             self._reply(status, message, headers=headers)

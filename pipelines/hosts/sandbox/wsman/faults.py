@@ -78,13 +78,13 @@ _OURS = {
 }
 
 
-def fault(kind: str, **said: object) -> WsmanFaultError:
+def wsman_fault(kind: str, **said: object) -> WsmanFaultError:
     """The fault of that kind."""
     code, subcode, reason = (_KINDS | _OURS)[kind]
     return WsmanFaultError(code, subcode, reason.format(**said), by_sender=kind in _KINDS)
 
 
-def invalid(reason: str) -> WsmanFaultError:
+def invalid_parameter_fault(reason: str) -> WsmanFaultError:
     """A well-formed envelope with a missing or invalid value."""
     return WsmanFaultError(INVALID_PARAMETER, "SchemaValidationError", reason, by_sender=True)
 

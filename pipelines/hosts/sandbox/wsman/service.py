@@ -15,11 +15,11 @@ from .soap import (
     SHELL,
     TRANSFER,
     Request,
-    duration,
-    envelope,
-    escape,
+    escape_xml,
     fault_envelope,
-    parse,
+    parse_duration,
+    parse_soap_envelope,
+    response_envelope,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ CONFIG_RESOURCE = "http://schemas.microsoft.com/wbem/wsman/1/config"
 STATE = f"{SHELL}/CommandState"
 
 
-def config(limits: Limits) -> bytes:
+def service_config_xml(limits: Limits) -> bytes:
     """The part of the service's configuration that clients ask for (2.2.4.10)."""
     return (
         f'<cfg:Config xmlns:cfg="{CONFIG_RESOURCE}">'
@@ -44,7 +44,7 @@ def config(limits: Limits) -> bytes:
     ).encode()
 
 
-def created(shell: Shell) -> bytes:
+def resource_created_xml(shell: Shell) -> bytes:
     """The reference to a new shell, then its state (3.1.4.10)."""
     return (
         "<x:ResourceCreated><a:Address>http://localhost/wsman</a:Address><a:ReferenceParameters>"
@@ -54,7 +54,7 @@ def created(shell: Shell) -> bytes:
     ).encode()
 
 
-def received(command_id: str, output: Output) -> tuple[bytes, ...]:
+def receive_response_xml(command_id: str, output: Output) -> tuple[bytes, ...]:
     """Streams, ends of streams and the state of the command (2.2.4.32), in pieces."""
     pieces = [b"<rsp:ReceiveResponse>"]
     for name, data in output.data.items():
@@ -76,12 +76,12 @@ def received(command_id: str, output: Output) -> tuple[bytes, ...]:
 def shell_xml(shell: Shell) -> str:
     """The state of a shell (MS-WSMV 2.2.4.36)."""
     directory = (
-        f"<rsp:WorkingDirectory>{escape(shell.cwd)}</rsp:WorkingDirectory>" if shell.cwd else ""
+        f"<rsp:WorkingDirectory>{escape_xml(shell.cwd)}</rsp:WorkingDirectory>" if shell.cwd else ""
     )
     return (
         f"<rsp:Shell><rsp:ShellId>{shell.id}</rsp:ShellId>"
         f"<rsp:ResourceUri>{COMMAND_RESOURCE}</rsp:ResourceUri>"
-        f"<rsp:Owner>{escape(shell.owner)}</rsp:Owner><rsp:ClientIP>127.0.0.1</rsp:ClientIP>"
+        f"<rsp:Owner>{escape_xml(shell.owner)}</rsp:Owner><rsp:ClientIP>127.0.0.1</rsp:ClientIP>"
         f"<rsp:IdleTimeOut>PT{shell.idle_timeout:.3f}S</rsp:IdleTimeOut>{directory}"
         "<rsp:InputStreams>stdin</rsp:InputStreams>"
         "<rsp:OutputStreams>stdout stderr</rsp:OutputStreams>"
@@ -126,22 +126,22 @@ class WsmanService:
         if len(raw) > limit:
             match = _MESSAGE_ID.search(raw[:_HEADER_BYTES])
             relates_to = match.group(1).decode() if match else ""
-            too_large = faults.fault("envelope-too-large", size=len(raw), limit=limit)
+            too_large = faults.wsman_fault("envelope-too-large", size=len(raw), limit=limit)
             return 500, fault_envelope(relates_to, too_large)
         request: Request | None = None
         try:
-            request = parse(raw)
+            request = parse_soap_envelope(raw)
             body = self._dispatch(request, caller)
-            return 200, envelope(f"{request.action}Response", request.message_id, *body)
+            return 200, response_envelope(f"{request.action}Response", request.message_id, *body)
         except faults.WsmanFaultError as fault:
             return 500, fault_envelope(request.message_id if request else "", fault)
 
     def _dispatch(self, request: Request, caller: Caller) -> tuple[bytes, ...]:
         action = request.action
         if request.resource_uri == CONFIG_RESOURCE and action == f"{TRANSFER}/Get":
-            return (config(self.limits),)
+            return (service_config_xml(self.limits),)
         if not request.resource_uri.startswith(SHELL):
-            raise faults.fault("unknown-resource")
+            raise faults.wsman_fault("unknown-resource")
         if action == f"{TRANSFER}/Create":
             return (self._create(request, caller),)
         shell_id = request.selectors.get("ShellId", "")
@@ -150,7 +150,7 @@ class WsmanService:
             return ()
         do = self._shell_actions.get(action)
         if do is None:
-            raise faults.fault("unknown-action", action=action)
+            raise faults.wsman_fault("unknown-action", action=action)
         shell = self._table.get(shell_id, caller.name)
         with shell.in_use():
             return do(request, shell, caller)
@@ -158,15 +158,15 @@ class WsmanService:
     def _create(self, request: Request, caller: Caller) -> bytes:
         requested = request.body.find("rsp:Shell", NAMESPACES)
         if request.resource_uri != COMMAND_RESOURCE or requested is None:
-            raise faults.invalid("Only command shells can be created here.")
+            raise faults.invalid_parameter_fault("Only command shells can be created here.")
         shell_id = requested.get("ShellId", "")
         if shell_id and not _ID.fullmatch(shell_id):
-            raise faults.invalid("A ShellId must be a UUID.")
+            raise faults.invalid_parameter_fault("A ShellId must be a UUID.")
         env = {}
         for variable in requested.iterfind("rsp:Environment/rsp:Variable", NAMESPACES):
             name = variable.get("Name", "")
             if not name or "=" in name:
-                raise faults.invalid("A variable needs a name without '='.")
+                raise faults.invalid_parameter_fault("A variable needs a name without '='.")
             env[name] = variable.text or ""
         if codepage := request.options.get("WINRS_CODEPAGE"):
             env.setdefault("WINRS_CODEPAGE", codepage)
@@ -178,7 +178,7 @@ class WsmanService:
             lifetime=_optional_duration(requested, "rsp:Lifetime"),
             shell_id=shell_id.upper(),
         )
-        return created(shell)
+        return resource_created_xml(shell)
 
     def _describe(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
         del request, caller
@@ -189,7 +189,7 @@ class WsmanService:
         line = request.body.find("rsp:CommandLine", NAMESPACES)
         name = "" if line is None else line.findtext("rsp:Command", "", NAMESPACES)
         if line is None or not name:
-            raise faults.invalid("The CommandLine has no Command.")
+            raise faults.invalid_parameter_fault("The CommandLine has no Command.")
         arguments = (argument.text or "" for argument in line.iterfind("rsp:Arguments", NAMESPACES))
         command_id = shell.start(
             self._table.launch,
@@ -205,7 +205,7 @@ class WsmanService:
         del caller
         streams = request.body.findall("rsp:Send/rsp:Stream", NAMESPACES)
         if len(streams) != 1 or streams[0].get("Name") != "stdin":
-            raise faults.invalid("Send needs exactly one Stream, named stdin.")
+            raise faults.invalid_parameter_fault("Send needs exactly one Stream, named stdin.")
         stream = streams[0]
         shell.command(stream.get("CommandId", "")).send(
             request.stream_data(stream),
@@ -217,16 +217,16 @@ class WsmanService:
     def _receive(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
         expected = request.body.find("rsp:Receive/rsp:DesiredStream", NAMESPACES)
         if expected is None:
-            raise faults.invalid("Receive names no DesiredStream.")
+            raise faults.invalid_parameter_fault("Receive names no DesiredStream.")
         command = shell.command(expected.get("CommandId", ""))
         output = command.receive(self._timeout(request), self.limits.receive_bytes, caller.socket)
-        return received(command.id, output)
+        return receive_response_xml(command.id, output)
 
     def _signal(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
         del caller
         signal = request.body.find("rsp:Signal", NAMESPACES)
         if signal is None:
-            raise faults.invalid("The Signal has no Code.")
+            raise faults.invalid_parameter_fault("The Signal has no Code.")
         command_id = signal.get("CommandId", "")
         # Clients differ in the case of these (MS-WSMV 2.2.4.38).
         code = (signal.findtext("rsp:Code", "", NAMESPACES) or "").lower().rpartition("/")[2]
@@ -235,7 +235,7 @@ class WsmanService:
         elif code in {"ctrl_c", "ctrl_break"}:
             shell.command(command_id).interrupt()
         else:
-            raise faults.invalid("This signal code is unknown.")
+            raise faults.invalid_parameter_fault("This signal code is unknown.")
         return (b"<rsp:SignalResponse/>",)
 
     def _timeout(self, request: Request) -> float:
@@ -246,7 +246,7 @@ def _optional_duration(element: Element, path: str) -> float | None:
     text = element.findtext(path, "", NAMESPACES)
     if not text:
         return None
-    seconds = duration(text)
+    seconds = parse_duration(text)
     if seconds <= 0:
-        raise faults.invalid("A time limit must be above zero.")
+        raise faults.invalid_parameter_fault("A time limit must be above zero.")
     return seconds

@@ -96,16 +96,16 @@ class Shell:
                 self._commands[command_id] = command
                 return command_id
         command.terminate()  # the shell was deleted while the command started
-        raise faults.fault("shell-not-found", id=self.id)
+        raise faults.wsman_fault("shell-not-found", id=self.id)
 
     def _make_room(self, limit: int) -> None:
         """Refuse if too many run; forget the oldest results that were never released."""
         with self._lock:
             if self._closed:
-                raise faults.fault("shell-not-found", id=self.id)
+                raise faults.wsman_fault("shell-not-found", id=self.id)
             finished = [command for command in self._commands.values() if not command.running]
             if len(self._commands) - len(finished) >= limit:
-                raise faults.fault("too-many-commands", limit=limit)
+                raise faults.wsman_fault("too-many-commands", limit=limit)
             forgotten = finished[: max(0, len(finished) - limit + 1)]
             for command in forgotten:
                 del self._commands[command.id]
@@ -117,7 +117,7 @@ class Shell:
         with self._lock:
             command = self._commands.get(command_id)
         if command is None:
-            raise faults.fault("command-not-found", id=command_id)
+            raise faults.wsman_fault("command-not-found", id=command_id)
         return command
 
     def terminate(self, command_id: str) -> None:
@@ -178,9 +178,9 @@ class ShellTable:
         )
         with self._changed:
             if self._closed or len(self._shells) >= limits.max_shells:
-                raise faults.fault("too-many-shells", limit=limits.max_shells)
+                raise faults.wsman_fault("too-many-shells", limit=limits.max_shells)
             if shell.id in self._shells:
-                raise faults.invalid("A shell with this id already exists.")
+                raise faults.invalid_parameter_fault("A shell with this id already exists.")
             self._shells[shell.id] = shell
             self._changed.notify_all()
         return shell
@@ -189,9 +189,9 @@ class ShellTable:
         """A live shell of this owner, or the fault."""
         shell = self._shells.get(shell_id)
         if shell is None:
-            raise faults.fault("shell-not-found", id=shell_id)
+            raise faults.wsman_fault("shell-not-found", id=shell_id)
         if shell.owner != owner:
-            raise faults.fault("access-denied")
+            raise faults.wsman_fault("access-denied")
         return shell
 
     def delete(self, shell_id: str, owner: str) -> None:
@@ -199,7 +199,7 @@ class ShellTable:
         shell = self.get(shell_id, owner)
         with self._changed:
             if self._shells.pop(shell_id, None) is None:
-                raise faults.fault("shell-not-found", id=shell_id)
+                raise faults.wsman_fault("shell-not-found", id=shell_id)
         shell.close()
 
     def _reap(self) -> None:

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape as _escape
 
 from defusedxml.ElementTree import fromstring
 
-from .faults import WsmanFaultError, invalid
+from .faults import WsmanFaultError, invalid_parameter_fault
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -71,10 +71,10 @@ class Request:
         try:
             return binascii.a2b_base64(b"".join(text.split()), strict_mode=True)
         except binascii.Error as error:
-            raise invalid(f"A Stream is not base64: {error}.") from None
+            raise invalid_parameter_fault(f"A Stream is not base64: {error}.") from None
 
 
-def parse(raw: bytes) -> Request:
+def parse_soap_envelope(raw: bytes) -> Request:
     """Read one envelope; the caller has bounded its size."""
     small, stream_text = _cut_stream(raw)
     try:
@@ -101,7 +101,7 @@ def parse(raw: bytes) -> Request:
         resource_uri=text(f"{{{WSMAN}}}ResourceURI"),
         selectors=named(f"{{{WSMAN}}}SelectorSet"),
         options=named(f"{{{WSMAN}}}OptionSet"),
-        operation_timeout=duration(timeout) if timeout else DEFAULT_TIMEOUT,
+        operation_timeout=parse_duration(timeout) if timeout else DEFAULT_TIMEOUT,
         body=body,
         stream_text=stream_text,
     )
@@ -128,25 +128,25 @@ def _cut_stream(raw: bytes) -> tuple[bytes, bytes | None]:
     return rest, raw[tag.end() : end]
 
 
-def duration(text: str) -> float:
+def parse_duration(text: str) -> float:
     """An xs:duration without years and months, in seconds (``PT20S``, ``P1DT2H``)."""
     match = _DURATION.fullmatch(text)
     if match is None or match.lastindex is None:
-        raise invalid(f"'{text[:40]}' is not a duration such as PT20S.")
+        raise invalid_parameter_fault(f"'{text[:40]}' is not a duration such as PT20S.")
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return days * 86400 + hours * 3600 + minutes * 60 + seconds
 
 
-def escape(text: str) -> str:
+def escape_xml(text: str) -> str:
     """Text that is safe in content and in quoted attributes, without characters XML 1.0 forbids."""
     return _escape(_FORBIDDEN.sub("\ufffd", text), {'"': "&quot;", "'": "&apos;"})
 
 
-def envelope(action: str, relates_to: str, *body: bytes) -> bytes:
+def response_envelope(action: str, relates_to: str, *body: bytes) -> bytes:
     """A response. ``body`` is ready XML in pieces, so that big pieces are copied only once."""
     head = (
-        f"{_OPENING}{escape(action)}</a:Action><a:MessageID>uuid:{str(uuid.uuid4()).upper()}"
-        f"</a:MessageID><a:To>{ANONYMOUS}</a:To><a:RelatesTo>{escape(relates_to)}</a:RelatesTo>"
+        f"{_OPENING}{escape_xml(action)}</a:Action><a:MessageID>uuid:{str(uuid.uuid4()).upper()}"
+        f"</a:MessageID><a:To>{ANONYMOUS}</a:To><a:RelatesTo>{escape_xml(relates_to)}</a:RelatesTo>"
         "</s:Header><s:Body>"
     )
     return b"".join((head.encode(), *body, b"</s:Body></s:Envelope>"))
@@ -154,16 +154,16 @@ def envelope(action: str, relates_to: str, *body: bytes) -> bytes:
 
 def fault_envelope(relates_to: str, fault: WsmanFaultError) -> bytes:
     """A fault as Windows lays it out: subcode, reason, WSManFault in Detail (MS-WSMV 2.2.4.43)."""
-    reason = escape(fault.reason)
+    reason = escape_xml(fault.reason)
     body = (
         f"<s:Fault><s:Code><s:Value>s:{'Sender' if fault.by_sender else 'Receiver'}</s:Value>"
-        f"<s:Subcode><s:Value>w:{escape(fault.subcode)}</s:Value></s:Subcode></s:Code>"
+        f"<s:Subcode><s:Value>w:{escape_xml(fault.subcode)}</s:Value></s:Subcode></s:Code>"
         f'<s:Reason><s:Text xml:lang="en-US">{reason}</s:Text></s:Reason><s:Detail>'
         '<f:WSManFault xmlns:f="http://schemas.microsoft.com/wbem/wsman/1/wsmanfault" '
         f'Code="{fault.code:d}" Machine="localhost"><f:Message>{reason}</f:Message>'
         "</f:WSManFault></s:Detail></s:Fault>"
     )
-    return envelope(FAULT_ACTION, relates_to, body.encode())
+    return response_envelope(FAULT_ACTION, relates_to, body.encode())
 
 
 #: The header that asks for it, and its value.
@@ -173,7 +173,7 @@ _PROTOCOL = "http://schemas.dmtf.org/wbem/wsman/1/wsman.xsd"
 _VENDOR = "windows-cuda-wheels sandbox"
 
 
-def identified(raw: bytes) -> bytes:
+def identify_response(raw: bytes) -> bytes:
     """The answer to an Identify envelope (DSP0226, chapter 11), which needs no sign-in.
 
     Windows answers with only the protocol before a sign-in (MS-WSMV 3.1.4.1.33), and adds version
