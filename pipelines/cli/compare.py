@@ -17,8 +17,7 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
     from pipelines.core.console import console, print_json
     from pipelines.core.errors import ConfigError
     from pipelines.reports import terminal
-    from pipelines.reports.compare import compare_runs as compared
-    from pipelines.reports.compare import comparison_payload
+    from pipelines.reports.compare import compare_runs, comparison_payload
     from pipelines.reports.load import load_view
 
     found = [find_runs(name) for name in (before, after)]
@@ -29,7 +28,7 @@ def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
                 f"{name} has {len(runs)} runs, expected one",
                 hint=f"Name one of them, such as {last}.",
             )
-    seen = compared(load_view(found[0][0]), load_view(found[1][0]))
+    seen = compare_runs(load_view(found[0][0]), load_view(found[1][0]))
     if as_json:
         print_json(comparison_payload(seen))
     else:

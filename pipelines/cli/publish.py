@@ -68,8 +68,7 @@ def publish(
     from pipelines.plan.config.model import load_config
     from pipelines.publish.index.catalogue import ADDRESS
     from pipelines.publish.index.outside import inspect_published_index
-    from pipelines.publish.index.publishing import Order
-    from pipelines.publish.index.publishing import publish_wheels as do
+    from pipelines.publish.index.publishing import Order, publish_wheels
     from pipelines.publish.index.releases import Release
     from pipelines.publish.index.store import Store
     from pipelines.publish.offers import collect_offers
@@ -125,7 +124,7 @@ def publish(
             trusted=trusted,
         )
         store, release = Store(pages or to), Release(to) if pages else None
-        done = do(store, order, release=release, say=_tell_wheel, dry_run=dry_run)
+        done = publish_wheels(store, order, release=release, say=_tell_wheel, dry_run=dry_run)
     if json:
         print_json(
             {

@@ -56,8 +56,7 @@ def verify(
     from pipelines.core.console import print_json
     from pipelines.publish.provenance.policy import read_requirements
     from pipelines.publish.provenance.signing import load_public
-    from pipelines.publish.provenance.verifying import find_provenance
-    from pipelines.publish.provenance.verifying import verify_provenance as look
+    from pipelines.publish.provenance.verifying import find_provenance, verify_provenance
     from pipelines.toolchain.lock import load_lock
 
     enough = _parse_accept_flag(accept)
@@ -71,7 +70,7 @@ def verify(
     paths = [Path(name).expanduser() for name in key or ()]
     keys = [(path, load_public(path)) for path in paths]
     requirements = read_requirements(require or ())
-    found = look(file, statement, keys, load_lock(), requirements).accepting(enough)
+    found = verify_provenance(file, statement, keys, load_lock(), requirements).accepting(enough)
     if json:
         print_json({"schema": 1, **found.model_dump(mode="json"), "exit": found.code})
     else:

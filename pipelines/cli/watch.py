@@ -67,7 +67,7 @@ def watch(
         limit_cells_to_build,
         mark_pinned_cells,
     )
-    from pipelines.publish.watch.pins import make_torch_pins as pins_of
+    from pipelines.publish.watch.pins import make_torch_pins
     from pipelines.publish.watch.released import MOST, TORCH_BUILDS
     from pipelines.recipe.load import load_recipe, load_versions
     from pipelines.toolchain.lock import load_lock
@@ -98,7 +98,7 @@ def watch(
     if file is not None:
         unpinned = [one for order in orders for one in order.of("pin") if one.missing == ("torch",)]
         targets = [one.target for one in unpinned]
-        made = pins_of(lock, out.torches, targets, home=TORCH_BUILDS)
+        made = make_torch_pins(lock, out.torches, targets, home=TORCH_BUILDS)
         made.write(file)
         orders = mark_pinned_cells(orders, made.ids)
         notes += made.notes

@@ -14,8 +14,7 @@ from pipelines.reports.load import NotBegun, load_view, view_without
 from pipelines.reports.model import Suite
 from pipelines.reports.suites import junit_suites, suite_without
 from pipelines.reports.views import RunView
-from pipelines.reports.write import tell_github
-from pipelines.reports.write import write_summary_pages as write_page
+from pipelines.reports.write import tell_github, write_summary_pages
 
 
 def write_fleet_report(ledger: Ledger) -> Path:
@@ -32,7 +31,7 @@ def write_fleet_report(ledger: Ledger) -> Path:
     attempts = ledger.attempts()
     shown = [_cell_report(ledger.path, name, tasks, attempts) for name, tasks in cells.items()]
     views = [view for view, _ in shown]
-    page = write_page(views, ledger.path)
+    page = write_summary_pages(views, ledger.path)
     junit.write_junit_file(ledger.path / "junit.xml", [one for _, made in shown for one in made])
     tell_github(views)
     return page

@@ -23,8 +23,7 @@ from pipelines.core.console import (
     units_progress,
 )
 from pipelines.core.errors import BuildError, HostError, RemoteError, TimeUpError
-from pipelines.core.hosttext import safe_line as one_line
-from pipelines.core.hosttext import safe_text
+from pipelines.core.hosttext import safe_line, safe_text
 from pipelines.core.logs import is_verbose
 from pipelines.core.model import first_problem
 from pipelines.core.observer import report_units
@@ -371,7 +370,7 @@ class _Following:
             wheels=ended.wheels,
             library=ended.library,
             programs=ended.programs,
-            leftovers=tuple(one_line(text, 300) for text in ended.leftovers[:_LEFT]),
+            leftovers=tuple(safe_line(text, 300) for text in ended.leftovers[:_LEFT]),
             timeline=_read_timeline(ended.timeline),
             cache=_read_cache(ended.cache),
             process_seconds=ended.seconds,

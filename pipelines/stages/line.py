@@ -20,7 +20,7 @@ from pipelines.core.errors import (
     RemoteError,
     TransferError,
 )
-from pipelines.core.hosttext import safe_line as one_line
+from pipelines.core.hosttext import safe_line
 from pipelines.core.observer import report_stage
 from pipelines.core.target import AXES
 from pipelines.hosts.live import LiveSession
@@ -148,7 +148,7 @@ class Line:
             raise error from second  # the first error is the one to tell
         self.provisioned = None
         if self._run is not None:
-            said = one_line(error.message, 500)
+            said = safe_line(error.message, 500)
             self._run.note(remade=(*self._run.facts().remade, said))
 
     def _ready_again(self, stage: Stage) -> None:

@@ -27,7 +27,7 @@ from pipelines.record.results import BuildResult, CollectResult, HostFile
 from pipelines.record.run import Run
 from pipelines.record.shards import ShardsResult, UnitObject
 from pipelines.stages.hooks import CollectHooks, RunHooks
-from pipelines.stages.line import require_same_target as require_cell
+from pipelines.stages.line import require_same_target
 
 FOLDER = "objects"
 _AGAIN = "Compile the shard again: invoke build --shard"
@@ -114,7 +114,7 @@ def find_lender(plan: BuildPlan, name: str) -> Lender:
             f"run {run.id}: its objects were not downloaded", hint=f"{_AGAIN} {made.share}"
         )
     mine = Lender(run, run.facts().target, built.materials, made)
-    require_cell(plan, run, f"invoke build --{{flag}} '{{made}}' --objects {run.id}")
+    require_same_target(plan, run, f"invoke build --{{flag}} '{{made}}' --objects {run.id}")
     sources = {unit.id: unit.source for unit in made.units}
     for one in made.objects:
         path, said = mine.path(one), f"{run.id}: object of {safe_text(sources[one.unit], 200)}"

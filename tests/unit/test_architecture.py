@@ -134,6 +134,17 @@ def test_the_packages_are_few() -> None:
     assert levels["cli"] <= 8
 
 
+def test_few_names_are_those_of_several_modules() -> None:
+    """Such as ``run``, ``close`` and what one protocol has: a third of all definitions, not more."""
+    modules_of: dict[str, list[Path]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                modules_of.setdefault(node.name, []).append(path)
+    shared = [len(paths) for paths in modules_of.values() if len({*paths}) > 1]
+    assert sum(shared) < sum(map(len, modules_of.values())) / 3
+
+
 def test_no_file_imports_one_that_imports_it() -> None:
     """Also from within functions, and for types alone."""
     files = {dotted(path): path for path in modules()}
