@@ -17,7 +17,7 @@ from pipelines.core.errors import StorageError
 from pipelines.remote.files import replace
 
 #: What the operating system says when a disk cannot take more.
-DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR})
 _PIECE = 4 << 20
 
 
@@ -41,6 +41,8 @@ def disk_error_hint(error: OSError, space: str = "some space") -> str:
     """What to do about one of ``DISK_ERRNOS``, the begin of a sentence."""
     if error.errno == errno.EACCES:
         return "Check who may write there, close what has it open"
+    if error.errno == errno.ENOTDIR:
+        return "Move the file that is in place of a directory"
     return f"Free {space}"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.core.errors import LockError, StorageError
-from pipelines.core.files import DISK_ERRNOS, disk_error_hint
+from pipelines.core.files import DISK_ERRNOS, disk_error_hint, disk_errors
 from pipelines.core.logs import log_duration
 from pipelines.toolchain.sources import (
     LIMIT,
@@ -53,9 +53,10 @@ def download_from_sources(
     is full.
     """
     failures: list[str] = []
+    with disk_errors(part.parent, "point XDG_CACHE_HOME elsewhere"):
+        part.parent.mkdir(parents=True, exist_ok=True)
     for source in sources:
         try:
-            part.parent.mkdir(parents=True, exist_ok=True)
             with log_duration(_log, logging.INFO, "%s: fetch %s", name, source.file):
                 download_source(
                     source, part, lambda done, total: progress and progress(name, done, total)

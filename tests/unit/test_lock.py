@@ -329,6 +329,14 @@ def test_every_failed_source_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "https://b.invalid/g" in caught.value.message
 
 
+def test_a_cache_below_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as with HOME=/dev/null."""
+    net = serve(monkeypatch, f=DATA)
+    with pytest.raises(StorageError, match="Not a directory"):
+        Cache(locked(source()), Path("/dev/null")).fetch("tool0")
+    assert net.asked == []
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     net = serve(monkeypatch, f=OSError(number, "full"), g=DATA)

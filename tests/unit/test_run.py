@@ -209,6 +209,12 @@ def test_full_disk_when_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Run.create(tmp_path / "out", FACTS)
 
 
+def test_a_file_in_place_of_a_directory_is_no_fault(tmp_path: Path) -> None:
+    """Such as with HOME=/dev/null."""
+    with pytest.raises(StorageError), disk_errors(tmp_path):
+        Path("/dev/null/seal.pem").read_bytes()
+
+
 def test_other_errors_pass(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), disk_errors(tmp_path):
         (tmp_path / "none").read_bytes()
