@@ -47,6 +47,7 @@ def which(
     from pipelines.core.hosttext import safe_block, safe_line
     from pipelines.publish.which.children import run_child
     from pipelines.publish.which.joining import WHICH, build_which_script
+    from pipelines.publish.which.main import GOOD, NOT_GOOD, REFUSED
 
     python = str(Path(python).expanduser()) if python else sys.executable
     said = {"--index": index, "--package": package, "--for": for_}
@@ -63,13 +64,13 @@ def which(
     if said_besides := safe_block(ended.errors, 4000):
         print(said_besides, file=sys.stderr)
     *rows, last = ended.output.splitlines() or [""]
-    if ended.code not in (0, 9) or last != mark:
+    if ended.code not in (GOOD, REFUSED, NOT_GOOD) or last != mark:
         raise ConfigError(
             f"{safe_line(python, 300)} gave no answer: "
             + safe_line(ended.why or f"it exited with {ended.code}", 300),
             hint="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
-    if json:
+    if json and ended.code != REFUSED:
         try:
             print_json(loads("\n".join(rows)))
         except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ import shlex
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -475,6 +475,17 @@ def test_the_command(published: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert code == 9
     assert json.loads(out)["wheels"]["demo-attn"]["nearest"].startswith("demo_attn-2.8.3")
     assert answer(capsys, "--share")[1].startswith("wcw1:platform=")
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_what_cannot_be_read_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str]
+) -> None:
+    """Not as a fault of the Python, which has answered."""
+    code, out, err = answer(capsys, "--index", str(tmp_path), *words)
+    assert (code, out) == (2, "")
+    assert str(tmp_path) in err
+    assert "--python" not in err
 
 
 @pytest.mark.parametrize("program", ["/bin/true", "/bin/echo", "/nowhere/python"])

@@ -72,7 +72,7 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
         print(f"which: {error.message}", file=sys.stderr)
         if error.hint:
             print(f"  {error.hint}", file=sys.stderr)
-        return REFUSED
+        code = REFUSED
     if options.mark:
         print(options.mark)
     return code
