@@ -79,6 +79,16 @@ def test_a_tested_wheel_is_published(tmp_path: Path, capsys: Said) -> None:
     assert variant["made_from"] == plain["sha256"]
 
 
+def test_an_index_that_was_removed_is_named(tmp_path: Path, capsys: Said) -> None:
+    """And what to remove for a new one at its place."""
+    run, root = finished(tmp_path / "out"), tmp_path / "index"
+    assert published(tmp_path, str(run.path)) == 0
+    shutil.rmtree(root)
+    assert published(tmp_path, str(run.path)) == ConfigError.exit_code
+    said = " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert f"remove {root} from" in said
+
+
 def test_an_index_client_reads_pages_and_metadata(tmp_path: Path) -> None:
     """By another's code: names, hashes, sizes, times, and METADATA whose hash is checked."""
     published(tmp_path, str(finished(tmp_path / "out").path), "--tracks", "https://else.where/s/")
@@ -344,7 +354,9 @@ def test_a_preview_is_marked_in_every_page_and_is_no_real_index(
     other = finished(tmp_path / "out", python="3.13")
     assert published(tmp_path, str(other.path)) == ConfigError.exit_code
     assert published(tmp_path, str(other.path), "--preview") == AuditError.exit_code
-    assert len(catalogue(tmp_path)["wheels"]) == 1
+    yank = ("--yank", wheel["file"], "--because", "another reason")
+    assert published(tmp_path, *yank) == ConfigError.exit_code, "it would no longer be a preview"
+    assert catalogue(tmp_path)["wheels"] == [wheel]
     real = tmp_path / "real"
     assert published(real, str(other.path)) == 0
     assert published(real, str(run.path), "--preview") == ConfigError.exit_code

@@ -349,6 +349,11 @@ class Catalogue(Model):
                 f"{safe_line(file, 200)}: no such wheel in the index",
                 hint="Use its file name as on the index page.",
             )
+        if self.preview:
+            raise ConfigError(
+                f"{safe_line(file, 200)}: is yanked already, as every wheel of a preview",
+                hint="Remove the directory of a preview to withdraw it.",
+            )
         gone = {matches[0].sha256}
         changed = tuple(
             wheel.model_copy(update={"yanked": why})

@@ -160,8 +160,9 @@ def _read_trusted_catalogue(store: Store, order: Order) -> Catalogue:
     found.require_signed(load_or_create_sealer().identity, order.trusted, store.name)
     if why := rollback_problem(store.address, found.generation, found.digest):
         raise ConfigError(
-            f"{store.name}/{CATALOGUE}: {why}",
-            hint=f"Restore the last one. If this one is right, remove it from {memory_file()}.",
+            f"{store.name}/{CATALOGUE}: {why if data else 'it was published, but is missing now'}",
+            hint="Restore the last one. If this is what you want, remove "
+            f"{store.address} from {memory_file()}.",
         )
     return found
 
