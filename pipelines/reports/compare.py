@@ -153,7 +153,7 @@ def _platform(view: RunView) -> set[str]:
 
 def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
     """Smoke cases with another outcome; a pass that became a skip is worse."""
-    if not before.cases or not after.cases:
+    if not before.cases or not (after.cases or after.stage("test")):
         return
     old = {(c.classname, c.name): c.outcome for c in before.cases}
     new = {(c.classname, c.name): c.outcome for c in after.cases}
@@ -166,7 +166,8 @@ def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
             yield Difference("smoke case", key[1], was, outcome, "better")
     gone, come = len(old.keys() - new.keys()), len(new.keys() - old.keys())
     if gone or come:
-        yield Difference("smoke case", "names", f"{gone} only then", f"{come} only now")
+        judgement: Judgement = "changed" if new else "worse"  # its report cannot be read
+        yield Difference("smoke case", "names", f"{gone} only then", f"{come} only now", judgement)
 
 
 def _compare_script_numbers(before: RunView, after: RunView) -> Iterator[Difference]:

@@ -141,7 +141,10 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     timeline = read_timeline(build.timeline) if build and build.timeline else None
     shown, verdict, headline = summarize_outcome(stages, timeline.end if timeline else 0.0)
     reasons = Counter(safe_line(c.message) for c in suite.cases if c.outcome == "skipped")
-    checks = _audit_findings(result_of(stages, AuditResult))
+    audit, present = result_of(stages, AuditResult), list_run_files(run.path)
+    checks, changed = _audit_findings(audit), list(_changed(audit, present))
+    if changed and verdict in ("passed", "untested"):  # another file than this one did
+        verdict, headline = "failed", changed[0]
     return RunView(
         id=safe_line(run.id, 120),
         created=safe_line(facts.created, 40),
@@ -150,6 +153,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         caveats=(
             *_unread_result_notes(stages),
             *([safe_line(why)] if why else []),
+            *changed,
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
             *_idle(test),
@@ -176,7 +180,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         figures=extract_figures(suite.properties, suite.cases),
         capabilities=extract_capabilities(suite.properties, suite.cases),
         checks=checks,
-        files=list_run_files(run.path),
+        files=present,
         provenance=provenance_sections(
             run,
             facts,
@@ -190,6 +194,14 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         tested=stand_in_of(test),
         gpu_way=_gpu_way(test),
     )
+
+
+def _changed(audit: AuditResult | None, present: Sequence[FileView]) -> Iterator[str]:
+    """Wheels that are no longer what was audited."""
+    audited = {f"wheels/{one.file}": one.sha256 for one in audit.files} if audit else {}
+    for file in present:
+        if file.link and audited.get(file.path, file.sha256) != file.sha256:
+            yield f"{file.path} was changed after the audit"
 
 
 def _idle(test: SmokeResult | None) -> Iterator[str]:

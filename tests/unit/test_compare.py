@@ -184,6 +184,15 @@ def test_cases_that_come_and_go(base: RunView) -> None:
     assert (names.before, names.after, names.judgement) == ("1 only then", "0 only now", "changed")
 
 
+def test_a_smoke_report_that_is_gone_is_worse(out: Path, base: RunView) -> None:
+    """Of a run that was tested; one that was not has another verdict."""
+    run = samples.good(out)
+    (run.path / "smoke.xml").unlink()
+    assert worse(base, load_view(run)) == {("smoke case", "names")}
+    built = [stage for stage in base.stages if stage.name != "test"]
+    assert worse(base, replace(base, stages=tuple(built), cases=())) == set()
+
+
 def test_a_new_case_that_fails_is_worse(out: Path, base: RunView) -> None:
     run = samples.good(out)
     samples.smoke(

@@ -325,6 +325,18 @@ def test_files_with_sha256(tmp_path: Path) -> None:
     assert load_view(run).files[-1].sha256 == (hashlib.sha256(bytes(4000)).hexdigest())
 
 
+def test_a_wheel_that_is_not_what_was_audited_has_not_passed(tmp_path: Path) -> None:
+    """Nor is a wheel that is not here, as from CI, one that was changed."""
+    run = samples.good(tmp_path)
+    wheel = next(run.path.glob("wheels/*.whl"))
+    samples.stage(run, "audit", "passed", 0.4, samples.audited(file=wheel.name))
+    samples.manifest(run)
+    assert load_view(run).verdict == "failed"
+    assert any(wheel.name in caveat for caveat in load_view(run).caveats)
+    wheel.unlink()
+    assert load_view(run).verdict == "passed"
+
+
 def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     samples.manifest(run)
