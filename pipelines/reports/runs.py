@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import math
 import shutil
 import time
 from collections.abc import Iterable, Sequence
@@ -126,7 +127,7 @@ def to_remove(
 
     The latest of all, and one that a command is at, are never among them.
     """
-    before = time.time() - days * _DAY if days is not None else time.time()
+    before = math.inf if days is None else time.time() - days * _DAY
     return [
         run
         for run in runs[keep or 0 :]

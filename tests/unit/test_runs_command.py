@@ -142,6 +142,9 @@ def test_days_and_a_number(out: Path) -> None:
     assert names(to_remove(there, keep=2)) == {made[30], made[20], made[10]}
     assert names(to_remove(there, days=15, keep=4)) == {made[30]}
     assert names(to_remove(there, keep=0)) == {made[age] for age in ages}, "never the latest"
+    ahead = run(out, days=-1).id  # the clock was wrong
+    run(out)
+    assert ahead in names(to_remove(runs_in(out), keep=0))
 
 
 def test_the_only_one_stays(out: Path) -> None:
