@@ -81,6 +81,7 @@ _LIST = "expected a list, such as [one, two]"
 _PLAIN = {
     "extra_forbidden": "unknown key{near}",
     "missing": "is missing",
+    "too_short": "expected {min_length} or more",
     "union_tag_not_found": "'kind' is missing",
     "union_tag_invalid": "unknown kind '{tag}'; there are {expected_tags}",
     **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), _KEYS),

@@ -77,6 +77,7 @@ def test_every_pattern_has_words_of_its_own() -> None:
         ("hosts: {}\ndefault: {jobs: 0}\n", "default.jobs"),
         ("hosts: {a: {kind: sandbox, slots: 0}}\n", "hosts.a.slots"),
         ("hosts: {a: {kind: sandbox, slots: 65}}\n", "hosts.a.slots"),
+        ("hosts: {}\nfleet: {hosts: []}\n", "fleet.hosts: expected 1 or more"),
         ("hosts: {a: {kind: sandbox}}\nfleet: {hosts: [b]}\n", "there is no host 'b'"),
         ("hosts: {a: {kind: sandbox}}\nfleet: {hosts: [a, a]}\n", "'a' is named twice"),
         ("hosts: {}\ndefault: {python: 3.1x}\n", "default.python"),

@@ -133,7 +133,7 @@ class Config(Model):
         except KeyError:
             place = config_file()
             chosen = name != self.default.host or "host" in self.default.model_fields_set
-            if place.exists() and not chosen:
+            if place.exists() and self.hosts and not chosen:
                 raise ConfigError(
                     f"{place.name}: expected default.host, as there is no host '{name}'",
                     hint=f"Set it, or name one with --host: {', '.join(sorted(self.hosts)[:8])}.",
