@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None) -> None:
     """Collect all that a build needs in a directory, for a machine without a network."""
     from pipelines.core.console import say, transfer_progress
-    from pipelines.core.errors import ConfigError, StorageError
+    from pipelines.core.errors import ConfigError
+    from pipelines.core.files import make_directory
     from pipelines.recipe.origin import FileSource, GitSource
     from pipelines.recipe.sourcetree import fetch_file
     from pipelines.stages.preflight import refuse_ungiven
@@ -37,13 +38,7 @@ def wheelhouse(line: Line, folder: str, *, controller_python: str | None = None)
             hint="Take a release with --recipe-version, or bring the whole download cache.",
         )
     refuse_ungiven(plan, here=False)  # it is for another machine
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(
-            f"cannot create {place}: {error.strerror}",
-            hint="Name a writable directory.",
-        ) from None
+    make_directory(place)
     tools = [*plan.host.tools, *(tool for wanted in plan.wanted for tool in wanted.uploads)]
     with transfer_progress() as show:
         fresh = house.gather_files(cache, tools, place, show)

@@ -65,6 +65,16 @@ def disk_errors(
         raise
 
 
+def make_directory(path: Path) -> None:
+    """Make a directory that was named; :class:`StorageError` where that cannot be."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot create {path}: {error.strerror}", hint="Name a writable directory."
+        ) from None
+
+
 def new_directory(parent: Path, name: str, what: str) -> Path:
     """Make ``parent/name``, or the first free ``name-1``, ``name-2``, ...
 

@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from pipelines.core.console import console, say, transfer_progress
 from pipelines.core.errors import LockError
+from pipelines.core.files import make_directory
 from pipelines.core.hosttext import safe_text
 from pipelines.core.paths import CHECKOUT
 from pipelines.core.tables import print_columns
@@ -42,7 +43,7 @@ def run_complete(only: str | None = None) -> None:
         write_lock(made, LOCK_FILE)
     pinned: list[Pinned] = []
     try:
-        if made.unpinned:
+        if made.unpinned or names:
             with transfer_progress() as show:
                 pinned = pin_unpinned_tools(LOCK_FILE, names, show)
             if pinned:
@@ -64,10 +65,11 @@ def _complete_own(intent: Path, path: Path, names: list[str] | None) -> None:
         path.touch()
     if path.read_text("utf-8") != lock_text(made):
         write_lock(made, path)
-    if made.unpinned:
+    if made.unpinned or names:
         with transfer_progress() as show:
             pinned = pin_unpinned_tools(path, names, show)
-        _print_pinned_tools(pinned)
+        if pinned:
+            _print_pinned_tools(pinned)
     load_lock()  # with what is built in: what speaks against it is said now
     say(f"{path}: {len(made.tools)} tools; read what has changed before it is committed")
 
@@ -112,6 +114,7 @@ def run_sync(*, check: bool) -> None:
 
 def run_stage(directory: Path) -> None:
     """Put the wheels that image and playbook install into ``directory``."""
+    make_directory(directory)
     with transfer_progress() as show:
         staged = stage_wheels(Cache(load_lock(LOCK_FILE)), directory, show)
     say("\n".join(str(path) for path in staged))

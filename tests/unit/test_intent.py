@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.core.errors import LockError
+from pipelines.core.errors import LockError, StorageError
 from pipelines.toolchain import command
 from pipelines.toolchain.generate import describe_lock_changes, generate_lock, lock_text
 from pipelines.toolchain.intent import load_bases, load_intent
@@ -257,7 +257,15 @@ def test_nothing_to_do(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = place.stat().st_mtime_ns
     command.run_complete()
     assert capsys.readouterr().out == "every tool is pinned\n"
+    command.run_complete(only="a")
+    with pytest.raises(LockError, match="no tool 'z'"):
+        command.run_complete(only="z")
     assert place.stat().st_mtime_ns == before
+
+
+def test_the_wheels_of_an_image_need_a_directory(place: Path) -> None:
+    with pytest.raises(StorageError, match="cannot create"):
+        command.run_stage(place)
 
 
 def test_what_is_wanted_no_more_is_dropped(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
