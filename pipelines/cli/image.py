@@ -128,14 +128,12 @@ def push(flags: Flags, to: str, *, image: str | None = None, engine: str | None 
     say(f"image: {reference}", style="green")
 
 
-@command(shared=_SHARED, help=_ENGINE, name="list")
-def list_(
-    flags: Flags, *, image: str | None = None, engine: str | None = None, json: bool = False
-) -> None:
+@command(shared=_SHARED, help={"engine": _ENGINE["engine"]}, name="list")
+def list_(flags: Flags, *, engine: str | None = None, json: bool = False) -> None:
     """List our images on an engine, and which hosts would use them."""
     from pipelines.core.console import print_json
 
-    asked = _Asked(flags, image, engine)
+    asked = _Asked(flags, None, engine)
     rows = _image_rows(asked)
     if json:
         print_json({"schema": 1, "engine": asked.engine.title, "images": rows})
