@@ -44,6 +44,8 @@ def parse_json_object(data: bytes) -> dict[str, Any]:
         )
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004 - as any other wrong file
     count, level = 0, [found]

@@ -83,7 +83,7 @@ def _note(view: RunView, stage: str) -> str:
         busy, cost = view.timeline.busy, view.timeline.core_seconds
         if cost and busy:  # short, to fit 80 columns
             took = units.format_seconds(cost)
-            return f"{parts}, host's cores: {took}, {units.format_percent(busy)} busy"
+            return f"{parts}, cores: {took}, {units.format_percent(busy)} busy"
         return parts + (
             f", host's cores {units.format_percent(busy)} busy" if busy is not None else ""
         )

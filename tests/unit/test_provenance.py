@@ -712,7 +712,7 @@ def test_a_wheel_at_the_top_has_nothing_above_it() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "Expecting value"),
+        (b"", "it is not JSON"),
         (b"{}", "payload: Field required"),
         (b"[]", "not a JSON object"),
         (b"\xff\xfe", ""),
