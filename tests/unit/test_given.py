@@ -94,6 +94,9 @@ def test_a_url_is_told_without_what_may_be_a_password(monkeypatch: pytest.Monkey
     assert given.requested == f"https://h.example/a/{NAME.replace('+', '%2B')}"
     assert (given.name, given.version, given.stated) == ("pkg", "1.0+cu130", HASH)
     assert given.url.endswith("?token=t")
+    assert read_external(f"https://h.example:8443/{NAME}").requested.startswith(
+        "https://h.example:8443/"
+    )
     read_external(f"https://u:unsaid@h.example/{NAME}?sig=untold")
     assert redact("https://u:unsaid@h.example/?sig=untold") == "https://u:***@h.example/?***"
     read_external(f"https://alone@h.example/{NAME}")

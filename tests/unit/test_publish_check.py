@@ -280,6 +280,7 @@ def test_pages_that_are_not_html(index: Path, capsys: Said) -> None:
 )
 def test_where_there_is_no_answer(address: str, kind: type[Any], capsys: Said) -> None:
     assert check(address) == kind.exit_code
+    assert ("network" in capsys.readouterr().err) == (kind is HostError)
 
 
 def test_an_empty_index_and_no_index_do_not_pass(tmp_path: Path, index: Path) -> None:

@@ -141,13 +141,14 @@ def read_address(requested: str) -> Address:
     try:
         parts = urlsplit(requested)
         usable = bool(parts.hostname) and parts.port != 0
+        port = f":{parts.port}" if parts.port else ""
     except ValueError:  # not shown: it may contain a password
         raise ValueError("https://", "expected the address of a file") from None
     user = None if parts.password else parts.username  # may be a token
     for text in (user, parts.password, parts.query):
         remember_secret(text or "")
         remember_secret(unquote(text or ""))
-    address = f"{parts.scheme}://{parts.hostname}{parts.path}"
+    address = f"{parts.scheme}://{parts.hostname}{port}{parts.path}"
     if parts.scheme != "https":
         raise ValueError(address, "expected https")
     if not usable:

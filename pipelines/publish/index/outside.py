@@ -68,7 +68,7 @@ def inspect_published_index(address: str) -> Look:
     if not catalogue.wheels:
         raise (HostError if kind == "silent" else ConfigError)(
             f"{shown_url(base)}: {kind or 'empty'}: {actual if kind else 'it has no wheels'}",
-            hint=_HINT,
+            hint="Check the network." if kind == "silent" else _HINT,
         )
     for agent, path, expected, size in _iter_expected_downloads(catalogue):
         seen.listed[agent] += 1
