@@ -53,6 +53,8 @@ console = _Ours(highlight=False, soft_wrap=True)
 errors = _Ours(stderr=True, highlight=False, soft_wrap=True)
 for _one in (console, errors):
     _one.push_render_hook(Trimming())
+    if not _one.width:  # nothing would be shown
+        _one.width = 80
 
 
 _answers: TextIO | None = None

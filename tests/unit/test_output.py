@@ -68,6 +68,11 @@ def test_an_encoding_that_lacks_characters(encoding: str, shown: str) -> None:
     assert err.decode(encoding).rstrip() in ("│ ✗ é", "| x é", "| x ?")
 
 
+def test_a_terminal_that_says_it_has_no_columns() -> None:
+    code = "from pipelines.core.console import say; say('a word')"
+    assert done(start(code, stdout=subprocess.PIPE, COLUMNS="0")) == (0, b"a word\n", "")
+
+
 def test_half_a_character_is_no_error() -> None:
     code = START + "print('a\\udc80b')"
     assert done(start(code, stdout=subprocess.PIPE)) == (0, b"a?b\n", "")
