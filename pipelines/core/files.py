@@ -16,7 +16,7 @@ from typing import BinaryIO
 from pipelines.core.errors import StorageError
 from pipelines.remote.files import replace
 
-#: What the operating system says when a disk cannot take more.
+#: What the operating system says when a disk cannot take more, or is not there.
 DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENOTDIR})
 _PIECE = 4 << 20
 
@@ -42,7 +42,7 @@ def disk_error_hint(error: OSError, space: str = "some space") -> str:
     if error.errno == errno.EACCES:
         return "Check who may write there, close what has it open"
     if error.errno == errno.ENOTDIR:
-        return "Move the file that is in place of a directory"
+        return "Check the path: in it a file is in place of a directory"
     return f"Free {space}"
 
 

@@ -207,7 +207,7 @@ class Store:
             raise StorageError(
                 f"{self.name}: {path}: {safe_line(error.strerror or error, 300)}",
                 hint=AGAIN
-                + (f" {disk_hint(error)} first." if full and not refused else "")
+                + (f" {disk_hint(error)}." if full and not refused else "")
                 + (" Check the write permissions." if refused else ""),
             ) from error
         except Exception as error:
