@@ -135,7 +135,7 @@ def test_the_packages_are_few() -> None:
 
 
 def test_few_names_are_those_of_several_modules() -> None:
-    """Such as ``run``, ``close`` and what one protocol has: a third of all definitions, not more."""
+    """Such as ``run``, ``close`` and what a protocol has: at most a third of all definitions."""
     modules_of: dict[str, list[Path]] = {}
     for path in modules():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
