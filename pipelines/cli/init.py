@@ -129,17 +129,17 @@ def _host_problems_by_place(
 
 
 def _require_buildable_project(project: Project, *, without_submodules: bool) -> None:
-    """Refuse a repository without CUDA, or with missing submodules."""
-    if not project.units and not project.facts.cuda:
-        raise ConfigError(
-            f"{project.root} has no CUDA: no .cu file, no CUDAExtension, no CUDA in CMake",
-            hint="Build a package without CUDA with cibuildwheel. Nothing was written.",
-        )
+    """Refuse a repository with missing submodules, which may have its CUDA, or without CUDA."""
     if project.submodules and not without_submodules:
         raise ConfigError(
             f"submodules are not checked out: {', '.join(project.submodules[:10])}",
             hint="Run: git submodule update --init --recursive. If the build does not need "
             "them: --without-submodules. Nothing was written.",
+        )
+    if not project.units and not project.facts.cuda:
+        raise ConfigError(
+            f"{project.root} has no CUDA: no .cu file, no CUDAExtension, no CUDA in CMake",
+            hint="Build a package without CUDA with cibuildwheel. Nothing was written.",
         )
 
 

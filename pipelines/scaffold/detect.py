@@ -114,9 +114,16 @@ def _read_build_files(root: Path) -> tuple[list[FileFacts], str]:
         build = toml.name
     if not parts:
         actual = "only CMakeLists.txt" if cmake.is_file() else "neither"
+        below = {
+            path.parent.relative_to(root).as_posix()
+            for depth in ("*", "*/*")
+            for name in (toml.name, setup.name)
+            for path in root.glob(f"{depth}/{name}")
+        }
         raise ConfigError(
             f"{root} is not a Python project: expected pyproject.toml or setup.py, found {actual}",
-            hint="Run it in the project's directory. Nothing was written.",
+            hint=f"Run it in the project's directory{f': {join_first(sorted(below))}' if below else ''}. "
+            "Nothing was written.",
         )
     return parts, build
 
@@ -201,7 +208,8 @@ def _packages(files: tuple[str, ...], facts: FileFacts) -> dict[str, str]:
         result.setdefault(named.get("/".join(above), above[-1]), name)
     own = facts.name.replace("-", "_").replace(".", "_").lower()
     chosen = [p for p in result if p in expected] or [p for p in result if p.lower() == own]
-    return {package: result[package] for package in chosen or [*result][:1]}
+    outermost = sorted(result, key=lambda package: result[package].count("/"))[:1]
+    return {package: result[package] for package in chosen or outermost}
 
 
 def public_names(path: Path) -> tuple[str, ...]:

@@ -42,6 +42,9 @@ def read_pyproject(path: Path) -> FileFacts:
     build = _toml_subtable(tool, "scikit-build")
     wheel = _toml_subtable(build, "wheel")
     packages = _string_items(build.get("wheel.packages")) or _string_items(wheel.get("packages"))
+    setuptools = _toml_subtable(tool, "setuptools")
+    find = _toml_subtable(_toml_subtable(setuptools, "packages"), "find")
+    modules = _string_items(setuptools.get("packages")) or _string_items(find.get("include"))
     return FileFacts(
         name=_collapsed_text(project.get("name")),
         version=_collapsed_text(project.get("version")),
@@ -56,12 +59,13 @@ def read_pyproject(path: Path) -> FileFacts:
         or _collapsed_text(
             _toml_subtable(_toml_subtable(tool, "distutils"), "bdist_wheel").get("py_limited_api")
         ),
-        packages=tuple(path.rpartition("/")[2] for path in packages),
+        packages=(
+            *(path.rpartition("/")[2] for path in packages),
+            *(name.rstrip(".*") for name in modules),
+        ),
         package_dirs=tuple(
             (name, _collapsed_text(path))
-            for name, path in _toml_subtable(
-                _toml_subtable(tool, "setuptools"), "package-dir"
-            ).items()
+            for name, path in _toml_subtable(setuptools, "package-dir").items()
         ),
         torch=any(
             requirement.partition("[")[0].strip(" ><=~!0123456789.") == "torch"

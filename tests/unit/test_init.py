@@ -385,6 +385,24 @@ def test_recipe_of_a_torch_package(torch_project: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("says", "package"),
+    [
+        ('[tool.setuptools]\npackages = ["named", "named.more"]\n', "named"),
+        ('[tool.setuptools.packages.find]\ninclude = ["named*"]\n', "named"),
+        ('[tool.setuptools.packages.find]\ninclude = ["named", "named.*"]\n', "named"),
+        ("", "outer"),
+    ],
+)
+def test_the_package_that_is_tested_is_the_one_that_is_built(
+    says: str, package: str, tmp_path: Path
+) -> None:
+    """Also where the project has another name, and others below it."""
+    text = f"[project]\nname = 'another'\nversion = '1'\n{says}"
+    inits = dict.fromkeys((f"{n}/__init__.py" for n in ("a/inner", "outer", "python/named")), "")
+    assert [*detect_project(files(tmp_path, {"pyproject.toml": text, **inits})).public] == [package]
+
+
+@pytest.mark.parametrize(
     ("says", "tag", "first"),
     [
         ('[tool.scikit-build]\nwheel.py-api = "cp312"\n', "cp312-abi3", "3.12"),
@@ -466,6 +484,10 @@ BROKEN = {
     "Python 2": ({"setup.py": "print 'x'\n", "k.cu": ""}, "setup.py, line 1"),
     "broken TOML": ({"pyproject.toml": "[project\n", "k.cu": ""}, "pyproject.toml: invalid TOML"),
     "no project": ({"CMakeLists.txt": "project(x)", "k.cu": ""}, "is not a Python project"),
+    "projects below": (
+        {"b/c/pyproject.toml": "", "a/setup.py": "", "a/pyproject.toml": "", "k.cu": ""},
+        "directory: a, b/c.",
+    ),
     "no CUDA": ({"pyproject.toml": "[project]\nname = 'x'\nversion = '1'\n"}, "has no CUDA"),
     "a range that is none": (
         {"pyproject.toml": "[project]\nname='x'\nrequires-python='about 3'\n", "k.cu": ""},
@@ -482,6 +504,13 @@ BROKEN = {
             ".gitmodules": '[submodule "a"]\n\tpath = third_party/a\n\turl = x\n',
         },
         "submodules are not checked out: third_party/a",
+    ),
+    "a submodule that may have the CUDA": (
+        {
+            "pyproject.toml": "[project]\nname='x'\nversion='1'\n",
+            ".gitmodules": '[submodule "a"]\n\tpath = vendor/a\n\turl = x\n',
+        },
+        "submodules are not checked out: vendor/a",
     ),
     "no name": ({"pyproject.toml": "[project]\nversion='1'\n", "k.cu": ""}, "--name"),
 }
