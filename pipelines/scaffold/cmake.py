@@ -34,6 +34,11 @@ _ADDS: dict[str, Binding] = {
     "python3_add_library": "c",
 }
 _FETCHES = {"fetchcontent_declare", "externalproject_add", "cpmaddpackage", "file_download"}
+#: Options that switch CUDA on, such as GGML_CUDA; not those that only say how it is linked.
+_SWITCH = re.compile(
+    r"(?:\w+_)?(?:WITH|USE|ENABLE|BUILD)_CUDA"
+    r"|(?!(?:NO|SKIP|DISABLE|WITHOUT|STATIC|DYNAMIC|LINK|TEST)_)[A-Z0-9]+_CUDA"
+)
 _ARCH = re.compile(r"\b(\d{2,3}[af]?)(?:-real|-virtual)?\b")
 _DEEP = 6  # nested directories
 _MOST = 1 << 20  # bytes of a file that are read
@@ -55,6 +60,7 @@ class _Read:
     sources: list[str] = field(default_factory=list)
     archs: list[str] = field(default_factory=list)
     define: str = ""
+    options: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
     files: int = 0
 
@@ -69,11 +75,12 @@ def read_cmake(path: Path, root: Path) -> FileFacts:
     }
     return FileFacts(
         extensions=tuple(names.values()),
-        cuda=read.cuda,
+        cuda=read.cuda or bool(read.options),
         torch=read.torch,
         bindings=frozenset(read.bindings),
         archs=tuple(dict.fromkeys(read.archs)),
         arch_define=read.define,
+        cuda_options=tuple(dict.fromkeys(read.options)),
         fetches=tuple(dict.fromkeys(read.fetches)),
         cuda_sources=tuple(dict.fromkeys(read.sources)),
         doubts=tuple(dict.fromkeys(read.doubts)),
@@ -125,6 +132,8 @@ def _process_cmake_command(name: str, words: list[str], read: _Read, shown: str)
     first = words[0] if words else ""
     if name == "set" and first:
         _set(words, read)
+    elif name == "option" and _SWITCH.fullmatch(first) and upper[-1] != "ON":
+        read.options.append(first)
     elif name in ("project", "enable_language"):
         read.cuda = read.cuda or "CUDA" in upper
     elif name == "find_package" and first:

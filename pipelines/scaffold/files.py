@@ -121,7 +121,9 @@ def _derive_build_settings(project: Project) -> tuple[dict[str, str], dict[str, 
         environment |= {
             "CMAKE_GENERATOR": "Ninja",
             "CMAKE_BUILD_PARALLEL_LEVEL": "{jobs}",
-            "CMAKE_ARGS": f"-D{define}={{archs}}",
+            "CMAKE_ARGS": " ".join(
+                [*(f"-D{option}=ON" for option in facts.cuda_options), f"-D{define}={{archs}}"]
+            ),
         }
         arch_map = {"kind": "cmake"}
     else:

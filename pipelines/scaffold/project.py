@@ -51,6 +51,8 @@ class FileFacts:
     """Literal architectures, such as 80 or 90a."""
     arch_define: str = ""
     """The CMake cache variable that sets CMAKE_CUDA_ARCHITECTURES."""
+    cuda_options: tuple[str, ...] = ()
+    """Options of CMake that switch CUDA on, and are not on by default."""
     fetches: tuple[str, ...] = ()
     """Descriptions of network accesses."""
     cuda_sources: tuple[str, ...] = ()

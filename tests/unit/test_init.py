@@ -256,6 +256,26 @@ def test_a_version_that_neither_setup_py_nor_cmake_can_tell(
     assert (told.version, told.doubts) == (version, doubts)
 
 
+def test_options_of_cmake_that_are_off_switch_cuda_on(cmake_project: Path) -> None:
+    options = """
+    option(FINE_CUDA "use CUDA" OFF)
+    option(FINE_WITH_CUDA "by default what was found" ${FOUND})
+    option(USE_CUDA "it is on" ON)
+    option(NO_CUDA "that would switch it off" OFF)
+    option(FINE_USE_DYNAMIC_CUDA "how it is linked" OFF)
+    option(FINE_CUDA_F16 "of its kernels" OFF)
+    """
+    files(cmake_project, {"CMakeLists.txt": CMAKE + options})
+    assert run_command_line(["init", "--yes"]) == 0
+    given = load_recipe("fine").environment["CMAKE_ARGS"]
+    assert given == "-DFINE_CUDA=ON -DFINE_WITH_CUDA=ON -DFINE_ARCHS={archs}"
+
+
+def test_cuda_of_a_library_inside_is_found_by_its_option(cmake_project: Path) -> None:
+    text = 'project(fine LANGUAGES CXX)\noption(FINE_CUDA "use CUDA" OFF)\n'
+    assert detect_project(files(cmake_project, {"CMakeLists.txt": text})).facts.cuda
+
+
 def test_commands_of_cmake_without_comments_and_quotes() -> None:
     text = 'a("b c" d) # e()\n#[=[ f( ]] ) ]=]\nG([[h)]] (i) "j\\"k")'
     assert [*parse_cmake_commands(text)] == [("a", ["b c", "d"]), ("g", ["h)", "i", 'j\\"k'])]
