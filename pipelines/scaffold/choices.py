@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -124,11 +125,19 @@ def make_choices(
     defaults: Mapping[str, str],
 ) -> Choices:
     """All that the files depend on; ``answers``: checked ones to :func:`relevant_questions`."""
-    wheels = {distribution_name(t.file) for t in lock.tools.values() if t.file.endswith(".whl")}
-    wheels |= {"torch"}
+    wheels: dict[str, set[str]] = {}
+    for tool in lock.tools.values():
+        if tool.file.endswith(".whl"):
+            wheels.setdefault(distribution_name(tool.file), set()).add(tool.version)
+    if torch := answers.get("torch"):
+        named = {version for version in wheels.get("torch", ()) if version.startswith(f"{torch}.")}
+        wheels["torch"] = named or {torch}
     doubts = list(project.facts.doubts)
     build = _locked_requirement_names(
         _build_requires(project), wheels, doubts, "the build requires"
+    )
+    imported = _locked_requirement_names(
+        _imported(project), wheels, doubts, f"{project.build} imports"
     )
     test = _locked_requirement_names(project.facts.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
@@ -144,6 +153,8 @@ def make_choices(
         doubts.append(
             knowledge_note("own-gpus", build=project.build, names=join_first(project.facts.archs))
         )
+    if not project.facts.cuda:
+        doubts.append(knowledge_note("not-compiled", build=project.build, units=len(project.units)))
     if project.idle:
         doubts.append(knowledge_note("idle", names=join_first(project.idle)))
     if project.facts.py_api == "py2.py3":
@@ -161,7 +172,7 @@ def make_choices(
         torch=answers.get("torch", ""),
         api=api,
         workflow=workflow and not project.inside,
-        build_requires=build,
+        build_requires=tuple(dict.fromkeys((*build, *imported))),
         test_requires=tuple(name for name in test if name != "torch"),
         wheel_tag=_wheel_tag(project),
         exclude=(*exclude, *map(glob.escape, project.submodules)),
@@ -244,10 +255,20 @@ def _build_requires(project: Project) -> tuple[str, ...]:
     return tuple(requirements)
 
 
+def _imported(project: Project) -> tuple[str, ...]:
+    """What ``setup.py`` imports beyond Python, setuptools, its own modules and ``requires``."""
+    modules = (name.removesuffix("/__init__.py").removesuffix(".py") for name in project.files)
+    given = {"distutils", *sys.stdlib_module_names, *(path.rpartition("/")[2] for path in modules)}
+    given |= {name.partition(".")[0] for name in load_knowledge().gone}
+    required = {_distribution(requirement) for requirement in project.facts.build_requires}
+    names = dict.fromkeys(name.partition(".")[0] for name in project.facts.imports)
+    return tuple(n for n in names if n not in given and canonicalize_name(n) not in required)
+
+
 def _locked_requirement_names(
-    requirements: tuple[str, ...], wheels: set[str], doubts: list[str], what: str
+    requirements: tuple[str, ...], wheels: Mapping[str, set[str]], doubts: list[str], what: str
 ) -> tuple[str, ...]:
-    """The names that are in the lock; the others become doubts."""
+    """The names that are in the lock; others, and those of other versions, become doubts."""
     names: dict[str, None] = {}
     for requirement in requirements:
         name = _distribution(requirement)
@@ -255,6 +276,10 @@ def _locked_requirement_names(
             continue
         if name in wheels:
             names[name] = None
+            allowed, has = Requirement(requirement).specifier, wheels[name]
+            if not any(allowed.contains(version, prereleases=True) for version in has):
+                said = {"requirement": requirement, "versions": join_first(sorted(has))}
+                doubts.append(knowledge_note("other-version", what=what, **said))
         else:
             doubts.append(knowledge_note("not-in-lock", what=what, requirement=requirement))
     return tuple(names)

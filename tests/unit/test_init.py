@@ -26,6 +26,7 @@ from pipelines.scaffold import writer
 from pipelines.scaffold.choices import api_of, relevant_questions
 from pipelines.scaffold.cmake import parse_cmake_commands
 from pipelines.scaffold.detect import detect_project, public_names
+from pipelines.scaffold.knowledge import knowledge_note
 from pipelines.scaffold.writer import compare_with_existing, write_scaffold_files
 from pipelines.toolchain.lock import load_lock
 
@@ -402,6 +403,58 @@ def test_recipe_of_a_torch_package(torch_project: Path) -> None:
     text = (torch_project / ".wcw/recipes/two-words.yaml").read_text()
     assert "nowhere-pinned, which is not in the lock" in text
     assert load_config().default.python == "3.13"
+
+
+def test_what_setup_py_imports_is_there_when_it_is_built(torch_project: Path) -> None:
+    """A build without isolation has only what the recipe lists."""
+    imports = (
+        "import numpy, nowhere_imported, nowhere_pinned\nimport distutils, tools.made, beside\n"
+    )
+    wants = "[build-system]\nrequires = ['setuptools', 'wheel', 'Nowhere.Pinned']\n"
+    own = {"setup.py": imports + TORCH_SETUP, "beside.py": "", "tools/__init__.py": ""}
+    files(torch_project, {"pyproject.toml": wants, **own})
+    assert run_command_line(["init", "--yes"]) == 0
+    assert load_recipe("two-words").build_requires == (
+        *("setuptools", "wheel", "torch", "ninja", "numpy"),
+    )
+    text = (torch_project / ".wcw/recipes/two-words.yaml").read_text()
+    missing = re.findall(r"setup.py imports (\w+), which is not in the lock", text)
+    assert missing == ["nowhere_imported"]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "flags", "noted"),
+    [
+        ("setuptools<2", [], True),
+        ("setuptools>=61", [], False),
+        ("torch==2.4.0", [], True),
+        ("torch>=2.10.0,<2.11", [], False),
+        ("torch>=2.10.0,<2.11", ["--torch", "2.11"], True),
+        ("torch<2", ["--torch", "1.13"], False),  # no release of the lock
+        ("torch @ https://example.org/torch.whl", [], False),
+    ],
+)
+def test_a_requirement_that_no_version_of_the_lock_satisfies(
+    requirement: str, flags: list[str], noted: bool, torch_project: Path
+) -> None:
+    """A build without isolation does not look at it."""
+    files(torch_project, {"pyproject.toml": f"[build-system]\nrequires = [{requirement!r}]\n"})
+    assert run_command_line(["init", "--yes", *flags]) == 0
+    text = (torch_project / ".wcw/recipes/two-words.yaml").read_text()
+    assert (f"the build requires {requirement}, but the lock has " in text) is noted
+
+
+@pytest.mark.parametrize("backend", ["hatchling.build", "own_backend"])
+def test_kernels_that_nothing_seems_to_compile_are_doubted(
+    backend: str, cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = knowledge_note("not-compiled", build="pyproject.toml", units=1)
+    assert run_command_line(["init", "--yes"]) == 0
+    assert said not in " ".join(capsys.readouterr().out.split())
+    text = PYPROJECT.replace("scikit_build_core.build", backend)
+    files(cmake_project, {"pyproject.toml": text})
+    assert run_command_line(["init", "--yes", "--force"]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(
