@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -137,7 +137,7 @@ def make_choices(
         _build_requires(project), wheels, doubts, "the build requires"
     )
     imported = _locked_requirement_names(
-        _imported(project), wheels, doubts, f"{project.build} imports"
+        _imported(project, wheels), wheels, doubts, f"{project.build} imports"
     )
     test = _locked_requirement_names(project.facts.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
@@ -153,7 +153,9 @@ def make_choices(
         doubts.append(
             knowledge_note("own-gpus", build=project.build, names=join_first(project.facts.archs))
         )
-    if not project.facts.cuda:
+    if {"setuptools-scm", "hatch-vcs"} & {*map(_distribution, project.facts.build_requires)}:
+        doubts.append(knowledge_note("version-of-git"))
+    if not (project.facts.cuda or project.facts.extensions):
         doubts.append(knowledge_note("not-compiled", build=project.build, units=len(project.units)))
     if project.idle:
         doubts.append(knowledge_note("idle", names=join_first(project.idle)))
@@ -255,11 +257,15 @@ def _build_requires(project: Project) -> tuple[str, ...]:
     return tuple(requirements)
 
 
-def _imported(project: Project) -> tuple[str, ...]:
-    """What ``setup.py`` imports beyond Python, setuptools, its own modules and ``requires``."""
+def _imported(project: Project, wheels: Iterable[str]) -> tuple[str, ...]:
+    """What ``setup.py`` imports beyond Python, setuptools, its own modules and ``requires``.
+
+    A directory without ``__init__.py`` is only imported if no wheel has that name.
+    """
     modules = (name.removesuffix("/__init__.py").removesuffix(".py") for name in project.files)
     given = {"distutils", *sys.stdlib_module_names, *(path.rpartition("/")[2] for path in modules)}
     given |= {name.partition(".")[0] for name in load_knowledge().gone}
+    given |= {name.partition("/")[0] for name in project.files if "/" in name} - {*wheels}
     required = {_distribution(requirement) for requirement in project.facts.build_requires}
     names = dict.fromkeys(name.partition(".")[0] for name in project.facts.imports)
     return tuple(n for n in names if n not in given and canonicalize_name(n) not in required)

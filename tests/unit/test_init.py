@@ -407,12 +407,12 @@ def test_recipe_of_a_torch_package(torch_project: Path) -> None:
 
 def test_what_setup_py_imports_is_there_when_it_is_built(torch_project: Path) -> None:
     """A build without isolation has only what the recipe lists."""
-    imports = (
-        "import numpy, nowhere_imported, nowhere_pinned\nimport distutils, tools.made, beside\n"
-    )
+    imports = "import bare, beside, distutils, numpy, tools.made\n"
+    imports += "import nowhere_imported, nowhere_pinned\n"
     wants = "[build-system]\nrequires = ['setuptools', 'wheel', 'Nowhere.Pinned']\n"
-    own = {"setup.py": imports + TORCH_SETUP, "beside.py": "", "tools/__init__.py": ""}
-    files(torch_project, {"pyproject.toml": wants, **own})
+    own = ("beside.py", "tools/__init__.py", "bare/made.py", "numpy/is_no_package.txt")
+    files(torch_project, {"setup.py": imports + TORCH_SETUP, "pyproject.toml": wants})
+    files(torch_project, dict.fromkeys(own, ""))
     assert run_command_line(["init", "--yes"]) == 0
     assert load_recipe("two-words").build_requires == (
         *("setuptools", "wheel", "torch", "ninja", "numpy"),
@@ -442,6 +442,17 @@ def test_a_requirement_that_no_version_of_the_lock_satisfies(
     assert run_command_line(["init", "--yes", *flags]) == 0
     text = (torch_project / ".wcw/recipes/two-words.yaml").read_text()
     assert (f"the build requires {requirement}, but the lock has " in text) is noted
+
+
+@pytest.mark.parametrize(("requirement", "noted"), [("setuptools_scm>=8", True), ("wheel", False)])
+def test_a_version_that_git_tells_is_doubted(
+    requirement: str, noted: bool, torch_project: Path
+) -> None:
+    """What is packed has no ``.git``, so that such a build ends before it compiles anything."""
+    files(torch_project, {"pyproject.toml": f"[build-system]\nrequires = [{requirement!r}]\n"})
+    assert run_command_line(["init", "--yes"]) == 0
+    text = (torch_project / ".wcw/recipes/two-words.yaml").read_text()
+    assert (knowledge_note("version-of-git") in text) is noted
 
 
 @pytest.mark.parametrize("backend", ["hatchling.build", "own_backend"])
