@@ -11,7 +11,7 @@ import fnmatch
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -120,6 +120,8 @@ def list_project_files(
             )
         names.update(forced)
     globs = tuple(exclude)
+    links = _directory_links(tree, {name for name in names if not matches_any_glob(name, globs)})
+    names = (names - links.keys()).union(*links.values())
     files: dict[str, Path] = {}
     for name in sorted(name for name in names if not matches_any_glob(name, globs)):
         path = tree / name
@@ -133,6 +135,22 @@ def list_project_files(
         glob for glob in globs if not any(matches_any_glob(name, [glob]) for name in every)
     )
     return Listing(files, by or BY_GIT, missing, idle, tuple(inner))
+
+
+def _directory_links(tree: Path, names: Set[str]) -> dict[str, list[str]]:
+    """Links to directories of the tree -> the names of the files there, as seen through the link.
+
+    Without links to a directory that contains them, or that has no packed file.
+    """
+    top, found = tree.resolve(), {}
+    for name in names:
+        path = tree / name
+        if path.is_symlink() and path.is_dir() and (target := path.resolve()).is_relative_to(top):
+            place = f"{target.relative_to(top).as_posix()}/"
+            inner = [f"{name}/{n.removeprefix(place)}" for n in names if n.startswith(place)]
+            if inner and not name.startswith(place):
+                found[name] = inner
+    return found
 
 
 def _require_link_inside_tree(tree: Path, name: str) -> None:
@@ -153,7 +171,8 @@ def _require_link_inside_tree(tree: Path, name: str) -> None:
         )
     if target.is_dir():
         raise ConfigError(
-            f"{path} is a link to a directory, {path.readlink()}: an archive has only files",
+            f"{path} is a link to a directory, {path.readlink()}, that contains the link, has no "
+            "packed file, or is reached through another link",
             hint=f"If the build needs it, put a copy in its place; if not, {out}.",
         )
 

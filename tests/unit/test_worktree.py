@@ -213,13 +213,15 @@ def test_a_directory_is_excluded_by_its_name(tmp_path: Path, glob: str) -> None:
         ("..", "is a link out of the tree"),
         ("nowhere", "a link to nowhere, which does not exist"),
         ("odd", "a link to odd, which does not exist"),
-        ("csrc", "is a link to a directory, csrc"),
+        (".", "is a link to a directory, ."),
+        ("empty", "is a link to a directory, empty"),
     ],
 )
 def test_links_that_cannot_be_packed(tmp_path: Path, to: str, said: str, *, checkout: bool) -> None:
     tree = tmp_path / "tree"
     make = commit if checkout else write
     make(tree, "setup.py", "csrc/k.cu")
+    (tree / "empty").mkdir()
     (tree / "odd").symlink_to(to)
     with pytest.raises(ConfigError) as caught:
         list_project_files(tree)
@@ -233,6 +235,30 @@ def test_a_link_within_the_tree_is_the_file(tmp_path: Path) -> None:
     commit(tmp_path, "setup.py", "a.cu")
     (tmp_path / "b.cu").symlink_to("a.cu")
     assert list_project_files(tmp_path).files["b.cu"].read_text() == "a.cu"
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_a_link_to_a_directory_of_the_tree_is_its_files(tmp_path: Path, *, checkout: bool) -> None:
+    make = commit if checkout else write
+    make(tmp_path, "setup.py", "deps/x/a.h", "deps/x/in/b.h", "deps/xx.h", "own/setup.h")
+    (tmp_path / "own/x").symlink_to("../deps/x")
+    linked = ["own/x/a.h", "own/x/in/b.h"]
+    listed = list_project_files(tmp_path)
+    assert [name for name in listed.files if name.startswith("own/x")] == linked
+    assert listed.files["own/x/in/b.h"].read_text() == "deps/x/in/b.h"
+    assert "own/x/a.h" not in names(tmp_path, exclude=["own/x"])
+    assert list_project_files(tmp_path, exclude=["own/x", "own/x/a.h"]).idle == ("own/x/a.h",)
+    # A file that is left out does not come in by the link: its changes would not be recorded.
+    less = list_project_files(tmp_path, exclude=["deps/x/a.h", "own/x/in/*"])
+    assert ([name for name in less.files if name.startswith("own/x")], less.idle) == ([], ())
+    with pytest.raises(ConfigError, match="is a link to a directory"):
+        list_project_files(tmp_path, exclude=["deps"])
+    # Links within the directory, and to one that contains them, could go on without an end.
+    for place, to in (("deps/x/more", "in"), ("deps/x/in/up", "..")):
+        (tmp_path / place).symlink_to(to)
+        with pytest.raises(ConfigError, match="is a link to a directory"):
+            list_project_files(tmp_path)
+        (tmp_path / place).unlink()
 
 
 # -- as a source -----------------------------------------------------------------------------------
