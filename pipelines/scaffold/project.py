@@ -42,7 +42,7 @@ class FileFacts:
     package_dirs: tuple[tuple[str, str], ...] = ()
     """Packages whose directory has another name, with it; an empty name is that of all others."""
     imports: tuple[str, ...] = ()
-    """Modules that ``setup.py`` cannot be run without."""
+    """Modules that ``setup.py`` cannot be run without, and CMake."""
     variables: tuple[str, ...] = ()
     """Environment variables that the build reads."""
     switches: tuple[tuple[str, str], ...] = ()

@@ -124,7 +124,10 @@ class _Reading:
             bindings=frozenset(bindings),
             variables=tuple(dict.fromkeys(self._variables(self.tree))),
             switches=tuple(self._switches()),
-            imports=tuple({name: 0 for node in self.tree.body for name in _imported_modules(node)}),
+            imports=(
+                *{name: 0 for node in self.tree.body for name in _imported_modules(node)},
+                *(("cmake",) if "cmake" in words else ()),  # a program that it runs
+            ),
             archs=tuple(dict.fromkeys(_ARCH.findall(text))),
             fetches=tuple(self._fetches(ast.unparse(self.tree))),
             doubts=tuple(dict.fromkeys(self.doubts)),

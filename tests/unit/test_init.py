@@ -444,6 +444,14 @@ def test_a_requirement_that_no_version_of_the_lock_satisfies(
     assert (f"the build requires {requirement}, but the lock has " in text) is noted
 
 
+@pytest.mark.parametrize("runs", ["cmake", "ls"])
+def test_a_setup_py_that_runs_cmake_has_it(runs: str, torch_project: Path) -> None:
+    command = f"import subprocess\nsubprocess.run([{runs!r}, '--build', '.'])\n"
+    files(torch_project, {"setup.py": TORCH_SETUP + command})
+    assert run_command_line(["init", "--yes"]) == 0
+    assert ("cmake" in load_recipe("two-words").build_requires) is (runs == "cmake")
+
+
 @pytest.mark.parametrize(("requirement", "noted"), [("setuptools_scm>=8", True), ("wheel", False)])
 def test_a_version_that_git_tells_is_doubted(
     requirement: str, noted: bool, torch_project: Path
