@@ -120,10 +120,10 @@ def _read_build_files(root: Path) -> tuple[list[FileFacts], str]:
             for name in (toml.name, setup.name)
             for path in root.glob(f"{depth}/{name}")
         }
+        found_below = f": {join_first(sorted(below))}" if below else ""
         raise ConfigError(
             f"{root} is not a Python project: expected pyproject.toml or setup.py, found {actual}",
-            hint=f"Run it in the project's directory{f': {join_first(sorted(below))}' if below else ''}. "
-            "Nothing was written.",
+            hint=f"Run it in the project's directory{found_below}. Nothing was written.",
         )
     return parts, build
 
