@@ -15,10 +15,11 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.core.errors import LockError
+from pipelines.core.errors import LockError, SetupError
 from pipelines.core.files import atomic_output, own_part, sha256_of
 from pipelines.core.hosttext import remember_secret
 from pipelines.core.model import FileName, Model
+from pipelines.core.shell import pip_install
 
 if TYPE_CHECKING:
     import requests
@@ -82,8 +83,10 @@ def open_response(
 ) -> Iterator[requests.Response]:
     """The streamed answer; it and each redirect, before that is followed, begins as ``allowed``.
 
-    Raises :class:`RedirectError`, and ``requests.RequestException``.
+    Raises :class:`RedirectError`, ``requests.RequestException``, and :class:`SetupError` for a
+    proxy that requests cannot use as it is installed.
     """
+    from requests.exceptions import InvalidSchema
 
     def checked(answer: requests.Response, **_: Any) -> None:
         target = urljoin(answer.url, client.get_redirect_target(answer) or "")
@@ -94,8 +97,18 @@ def open_response(
 
     remember_secret(urlsplit(url).query)
     options: dict[str, Any] = {"stream": True, "timeout": _TIMEOUT, "hooks": {"response": checked}}
-    with system_trust_session() as client, client.get(url, headers=headers, **options) as answer:
-        yield answer
+    with system_trust_session() as client:
+        try:
+            answer = client.get(url, headers=headers, **options)
+        except InvalidSchema as error:
+            if "SOCKS" not in str(error):
+                raise
+            raise SetupError(
+                "the proxy of the environment is a SOCKS proxy, which needs the package pysocks",
+                hint=f"Type: {pip_install('pysocks')}",
+            ) from None
+        with answer:
+            yield answer
 
 
 def iter_response_body(answer: requests.Response) -> Iterator[bytes]:

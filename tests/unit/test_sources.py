@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.server
+import importlib.util
 import select
 import socket
 import ssl
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 from tls_keys import Authority
 
-from pipelines.core.errors import LockError
+from pipelines.core.errors import LockError, SetupError
 from pipelines.core.hosttext import redact
 from pipelines.toolchain import obtaining
 from pipelines.toolchain.sources import Source
@@ -122,6 +123,14 @@ def test_the_systems_authority_holds_behind_a_proxy_too(
     monkeypatch.delenv("SSL_CERT_FILE")
     with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
         fetch(tmp_path, f"https://{place}/file")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("socks") is not None, reason="pysocks is installed")
+def test_a_socks_proxy_needs_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "socks5h://me:s3crets@127.0.0.1:1")
+    with pytest.raises(SetupError, match="pysocks") as caught:
+        fetch(tmp_path, "https://127.0.0.1:1/file")
+    assert "crets" not in str(caught.value)
 
 
 def test_an_index_with_a_password(
