@@ -28,6 +28,8 @@ def cache(line: Line, *, prune: bool = False, days: str | None = None, json: boo
     from pipelines.stages import kept
 
     old = parse_positive_number("days", "14", days) or _DAYS
+    if days is not None and not prune:
+        raise ConfigError("--days is for --prune", hint="Add --prune, or leave out --days.")
     if json and prune:
         raise ConfigError("--json only shows the cache", hint="Leave out --prune, or --json.")
     if json:

@@ -16,14 +16,19 @@ def find_runs(name: str) -> list[Run]:
     """The run, or the runs in the directory, called ``name``; paths need no configuration.
 
     A name is one below ``out/``, ``latest``, the path of a run's directory, or of a directory of
-    such. Raises :class:`ConfigError` for what is no run.
+    such. Raises :class:`ConfigError` for what is no run, and for too many.
     """
     path = Path(name).expanduser()
     if (path / "record.sqlite").is_file():
         return [Run(path.resolve())]
     kept = sorted(p.parent for p in path.glob("*/record.sqlite") if not p.parent.is_symlink())
+    if len(kept) > _MOST:  # fewer would look like all
+        raise ConfigError(
+            f"{path} has {len(kept)} runs, more than {_MOST}",
+            hint="Remove old ones, or sort them into directories.",
+        )
     if kept:
-        return [Run(one.resolve()) for one in kept[:_MOST]]
+        return [Run(one.resolve()) for one in kept]
     is_path = len(path.parts) > 1
     out = project_dir() / load_config().out if not is_path else None
     if out is not None and ((out / name).exists() or not path.exists()):

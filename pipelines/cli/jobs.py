@@ -31,6 +31,8 @@ def jobs(
             raise ConfigError("--json lists jobs", hint="Leave out --follow and --cancel.")
         print_json(stage.as_json(line))
         return
+    if cancel is not None and follow is not None:
+        raise ConfigError("--follow and --cancel are given", hint="Leave out one of them.")
     if cancel is not None:
         stage.cancel(line, cancel)
     elif follow is not None:

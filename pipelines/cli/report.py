@@ -26,7 +26,8 @@ def run_report(names: Sequence[str]) -> Path:
 
     if len(names) == 1 and (fleet := fleet_of(names[0])) is not None:
         return report_fleet(fleet)
-    runs = [run for name in (names or ["latest"]) for run in find_runs(name)]
+    found = (run for name in (names or ["latest"]) for run in find_runs(name))
+    runs = [*{run.path.resolve(): run for run in found}.values()]
     views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
     folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
     page = write_summary_pages(views, folder)

@@ -36,6 +36,16 @@ def test_several_runs_in_one_page(out: Path) -> None:
     page = run_report([run.id for run in runs])
     assert page == out / "report.html"
     assert "1 of 2 runs passed" in page.read_text()
+    twice = run_report([str(out), runs[0].id, str(runs[1].path)])
+    assert "1 of 2 runs passed" in twice.read_text()
+
+
+def test_no_run_is_left_out_where_there_are_many(out: Path) -> None:
+    for number in range(2001):
+        (out / f"{number}").mkdir(parents=True)
+        (out / f"{number}/record.sqlite").touch()
+    with pytest.raises(ConfigError, match="2001 runs"):
+        find_runs(str(out))
 
 
 def test_a_downloaded_run_needs_no_configuration(

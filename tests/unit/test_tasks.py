@@ -58,6 +58,8 @@ BAD = {
     "build --jobs 0": "expected 1 to 512",
     "provision build test --archs 77": "the nearest valid one is 75",
     "cache --days many": "expected a number above 0",
+    "cache --days 3": "--days is for --prune",
+    "jobs --follow a --cancel a": "--follow and --cancel are given",
     "cache --prune --days 0": "expected a number above 0",
     "cache --prune --days=-1": "expected a number above 0",
     "cache --prune --days nan": "expected a number above 0",
