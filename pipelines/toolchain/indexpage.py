@@ -92,7 +92,7 @@ def read_project(index: str, project: str, *, insecure: bool = False) -> IndexPa
 def fetch_limited_response(
     url: str, headers: dict[str, str], allowed: tuple[str, ...]
 ) -> tuple[bytes, requests.Response]:
-    """The bytes of an answer, and its headers; ``allowed`` as in :func:`sources.answered`."""
+    """The bytes of an answer, and its headers; ``allowed`` as in :func:`sources.open_response`."""
     from requests import RequestException
 
     body = bytearray()

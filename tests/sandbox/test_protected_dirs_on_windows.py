@@ -35,7 +35,7 @@ def told(function, path):
         return type(error).__name__
     return "made"
 
-look = lambda path: print(json.dumps(protected_dirs._look(path)))
+look = lambda path: print(json.dumps(protected_dirs._read_directory_access(path)))
 print(json.dumps(protected_dirs._account()))
 for path in sys.argv[3:]:
     if sys.argv[2] == "look":

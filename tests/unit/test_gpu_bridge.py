@@ -45,7 +45,7 @@ def prefix(tmp_path: Path) -> Prefix:
 
 
 class Compiler:
-    """Makes files where :func:`building.built` would compile them."""
+    """Makes files where :func:`building.ensure_bridge` would compile them."""
 
     def __init__(self) -> None:
         self.made = 0

@@ -20,7 +20,7 @@ HEADER = "include/vector"
 
 
 def made_in(folder: Path) -> Path:
-    """What :func:`libcxx.built` gives, as far as its files go."""
+    """What :func:`libcxx.ensure_libcxx` gives, as far as its files go."""
     for name in (HEADER, "include/__config_site", "c/math.h", toolset.LIBCXX_LIBRARY):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

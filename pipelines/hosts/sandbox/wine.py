@@ -121,7 +121,7 @@ def find_wine() -> Wine:
     """The Wine of sandboxes, fetched and unpacked if need be.
 
     Raises :class:`SetupError` on a machine that can have none, or where it does not run, and what
-    :func:`debian.unpacked` does.
+    :func:`debian.ensure_unpacked_wine` does.
     """
     from pipelines.toolchain.lock import Cache, load_lock  # not for a service, which is given it
 
