@@ -42,8 +42,8 @@ class Division(BuildHooks):
     def part(self, session: LiveSession, made_of: Materials) -> str:
         """The part of the wheel that is built, and the programs for it.
 
-        Raises what :func:`.objects.lender` and :func:`.objects.require_same` do for unsuitable
-        objects, and :class:`AuditError` if a unit has two.
+        Raises what :func:`.objects.find_lender` and :func:`.objects.require_matching_objects` do
+        for unsuitable objects, and :class:`AuditError` if a unit has two.
         """
         self._compilers = compilers_of(session, self.plan)
         if self.plan.share is not None:

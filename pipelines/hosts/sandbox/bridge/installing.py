@@ -14,7 +14,7 @@ from pipelines.hosts.sandbox.wine import Prefix
 
 
 def install_bridge(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
-    """Install the bridge of :func:`building.ensure_bridge` into ``prefix``: missing or changed files.
+    """Install missing or changed files of :func:`building.ensure_bridge` into ``prefix``.
 
     At each start of a sandbox, changed files are replaced, unknown files in the directory that
     Wine searches first are removed, and the warnings of earlier programs are cleared.
