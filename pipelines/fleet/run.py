@@ -282,6 +282,8 @@ def redo_lost(ledger: Ledger, at: float) -> dict[str, str]:
             looked_at = not shards or task.key in needed
             if looked_at and (why := _why_not_done(task, attempts.get(task.key))):
                 lost[task.key] = why
+            elif task.kind == "test" and lost.keys() & {*task.after}:
+                lost[task.key] = "the wheel that it tested is built again"
     if lost:
         with ledger.change(at) as change:
             for entry in entries:

@@ -116,6 +116,20 @@ def test_a_wheel_that_is_not_there_is_built_again(
     assert fleet.events()[-1].what == "not there"
 
 
+def test_a_wheel_that_is_built_again_is_tested_again(fleet: Ledger, tmp_path: Path) -> None:
+    task = cell("c/test", kind="test", after=("c",), hosts=("a",)).model_copy(update={"cell": "c"})
+    fleet.put([task], [machine("a")], 3.0)
+    with fleet.change(3.0) as change:
+        (entry,) = (one for one in fleet.tasks() if one.task.key == task.key)
+        change.begin(task.key, 1, "a")
+        change.end(end(task.key, "a", run=str(run_of(fleet, "c"))))
+        change.task(entry, state="done", host="a", attempt=1)
+    assert redo_lost(fleet, 4.0) == {}
+    (run_of(fleet, "c") / "wheels/c.whl").unlink()
+    assert [*redo_lost(fleet, 5.0)] == ["c", "c/test"]
+    assert states(fleet)["c/test"] == "waiting"
+
+
 def test_a_wheel_that_no_audit_let_pass_is_built_again(fleet: Ledger, tmp_path: Path) -> None:
     run = ran(tmp_path, "unaudited", audit=False)
     with fleet.change(3.0) as change:
