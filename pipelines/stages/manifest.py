@@ -32,7 +32,7 @@ _NAMES = ("build.log", "smoke.log", "smoke.xml")
 def write_manifest(run: Run) -> list[dict[str, Any]]:
     """Write it, and a statement on each wheel; its rows of files.
 
-    :class:`AuditError` if a wheel has changed since its audit.
+    :class:`AuditError` if a wheel has changed, or was added, since its audit.
     """
     manifest = manifest_of(run)
     data = _encoded(manifest)
@@ -79,10 +79,12 @@ def manifest_of(run: Run) -> dict[str, Any]:
     built = run.result(BuildResult) or BuildResult(job="", directory="", jobs=0)
     known = {one.file: one.sha256 for one in audited.files}
     kept = [*sorted((run.path / "wheels").glob("*.whl")), *sorted((run.path / "library").glob("*"))]
+    stages = run.stages()
+    if (audit := stages.get(AuditResult.stage)) is not None and audit.state == "passed":
+        _refuse_added_wheel(kept, known)
     rows = [_manifest_file_entry(path, run.path, known.get(path.name)) for path in kept]
     others = [run.path / name for name in _NAMES] + sorted(run.path.glob("smoke-torch*.xml"))
     rows += [_manifest_file_entry(path, run.path) for path in others if path.is_file()]
-    stages = run.stages()
     ends = {one.name: one.started + (one.seconds or 0) for one in stages.values()}
     done = [ends[name] for name in (BuildResult.stage, AuditResult.stage) if name in ends]
     manifest: dict[str, Any] = {
@@ -146,6 +148,15 @@ def print_files(rows: list[dict[str, Any]]) -> None:
         console.print(
             f"  {safe_text(row['path'])}  [dim]{row['size']:,} bytes  sha256 "
             f"{row['sha256'][:16]}…[/dim]"
+        )
+
+
+def _refuse_added_wheel(kept: list[Path], audited: dict[str, str]) -> None:
+    """Refuse a wheel that the audit has not seen: a statement would say of it that it has."""
+    if added := [path.name for path in kept if path.suffix == ".whl" and path.name not in audited]:
+        raise AuditError(
+            f"{added[0]} was added to the run after its audit",
+            hint="It was not built there. Do not use it; remove it from the run.",
         )
 
 

@@ -995,6 +995,19 @@ def test_only_what_the_record_says_is_signed(
     assert not desk.envelope.exists()
 
 
+def test_a_wheel_that_was_put_into_the_run_is_not_signed(desk: Desk) -> None:
+    """A good wheel of other bytes: neither built nor audited there."""
+    stem, tags = desk.wheel.name.split("-cp", 1)
+    added = desk.wheel.with_name(f"{stem}-1-cp{tags}")
+    with zipfile.ZipFile(desk.wheel) as archive, zipfile.ZipFile(added, "w") as other:
+        for name in archive.namelist():
+            other.writestr(name, archive.read(name))
+    checked(added)
+    wcw(["report", str(desk.run)])  # writes the manifest of what is there
+    assert wcw(["attest", str(added), "--key", str(desk.mine)]) == AuditError.exit_code
+    assert not [*desk.run.glob(f"{added.name}*")]
+
+
 @pytest.mark.parametrize(("level", "kinds"), [("W", {"windows", "linux"}), ("R", set())])
 def test_what_another_controller_has_recorded_is_signed_for_its_kind_of_host(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, level: str, kinds: set[str]
