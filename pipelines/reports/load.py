@@ -142,7 +142,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     shown, verdict, headline = summarize_outcome(stages, timeline.end if timeline else 0.0)
     reasons = Counter(safe_line(c.message) for c in suite.cases if c.outcome == "skipped")
     audit, present = result_of(stages, AuditResult), list_run_files(run.path)
-    checks, changed = _audit_findings(audit), list(_changed(audit, present))
+    checks, changed = _audit_findings(audit), changed_wheels(run.path, stages)
     if changed and verdict in ("passed", "untested"):  # another file than this one did
         verdict, headline = "failed", changed[0]
     return RunView(
@@ -196,12 +196,18 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     )
 
 
-def _changed(audit: AuditResult | None, present: Sequence[FileView]) -> Iterator[str]:
-    """Wheels that are no longer what was audited."""
-    audited = {f"wheels/{one.file}": one.sha256 for one in audit.files} if audit else {}
-    for file in present:
-        if file.link and audited.get(file.path, file.sha256) != file.sha256:
-            yield f"{file.path} was changed after the audit"
+def changed_wheels(path: Path, stages: Sequence[StageRecord]) -> list[str]:
+    """What is wrong with the wheels in ``path`` that its audit let pass: not one is another."""
+    audit = next((stage for stage in stages if stage.name == AuditResult.stage), None)
+    if audit is None or audit.state != "passed" or not isinstance(audit.result, AuditResult):
+        return []
+    audited = {one.file: one.sha256 for one in audit.result.files}
+    return [
+        f"wheels/{safe_line(wheel.name)} was "
+        f"{'changed' if wheel.name in audited else 'added'} after the audit"
+        for wheel in sorted((path / "wheels").glob("*.whl"))
+        if not wheel.is_file() or sha256_of(wheel) != audited.get(wheel.name)
+    ]
 
 
 def _idle(test: SmokeResult | None) -> Iterator[str]:

@@ -32,7 +32,14 @@ from pipelines.record.run import Run
 from pipelines.reports.failures import covered_by_cases, is_stage_unfinished
 from pipelines.reports.findings import finding_cases
 from pipelines.reports.levels import evidence_of
-from pipelines.reports.load import NotBegun, format_utc_time, read_smoke, result_of
+from pipelines.reports.load import (
+    NotBegun,
+    changed_wheels,
+    format_utc_time,
+    read_smoke,
+    result_of,
+    summarize_outcome,
+)
 from pipelines.reports.model import Case, Outcome, Suite
 from pipelines.reports.provenance import recorded_facts
 
@@ -42,7 +49,7 @@ _OUTCOMES: dict[State, Outcome] = {"passed": "passed", "failed": "failed"}
 
 
 def junit_suites(run: Run) -> list[Suite]:
-    """The suites of a run, a pure function of its record and its ``smoke.xml``.
+    """The suites of a run, a pure function of its record, its ``smoke.xml`` and its wheels.
 
     Of every wheel, the audit's and the smoke suite's properties have the sha256 under the same
     name. Raises :class:`ConfigError` when there is no record that can be read.
@@ -58,6 +65,9 @@ def junit_suites(run: Run) -> list[Suite]:
     results, why = read_smoke(run.path, test)
     smoke = results.cases if results else ()
     made = [_stage_suite(stage, properties, host, place, smoke) for stage in stages]
+    if open_ := _open_ended(run, stages):
+        case = Case("run", place, outcome="error", message=open_)
+        made.append(Suite(place, (case,), properties, "", host))
     if test is None or not (results or why):
         return made
     custody, name = _custody({test.wheel: test.sha256}), f"{place}.smoke"
@@ -70,6 +80,14 @@ def junit_suites(run: Run) -> list[Suite]:
     ours = custody | _gpu_properties(test)  # not overridden by the host's properties
     merged = properties | custody | dict(results.properties) | ours
     return [*made, Suite(name, cases, merged, results.timestamp, host)]
+
+
+def _open_ended(run: Run, stages: Sequence[StageRecord]) -> str:
+    """Why a run in which every recorded stage has passed has not; empty: it has."""
+    _, verdict, headline = summarize_outcome(stages)
+    if verdict in ("passed", "untested"):
+        return next(iter(changed_wheels(run.path, stages)), "")
+    return headline if all(stage.state == "passed" for stage in stages) else ""
 
 
 def suite_without(cell: NotBegun) -> Suite:

@@ -69,7 +69,7 @@ def test_a_failed_build_carries_its_log(run: Run) -> None:
 def test_a_green_build(run: Run) -> None:
     wheel = HostFile(path="C:\\b\\d.whl", size=1, sha256="ab" * 32)  # which is no check
     stage(run, "build", result=built(wheels=(wheel,)))
-    (build,) = cases(run).values()
+    build = cases(run)["build"]
     assert (build.name, build.outcome) == ("build", "passed")
     assert (build.message, build.detail, build.stdout) == ("", "", "done")
     assert build.seconds == 5.0
@@ -251,7 +251,7 @@ def test_what_is_not_known_is_no_property(tmp_path: Path) -> None:
 def test_smoke_report_is_merged(run: Run) -> None:
     (run.path / "smoke.xml").write_bytes(SMOKE)
     stage(run, "test")  # the report is of an earlier test: this one has no outcomes
-    assert [suite.name for suite in junit_suites(run)] == [f"{PLACE}.test"]
+    assert [suite.name for suite in junit_suites(run)] == [f"{PLACE}.test", PLACE]
     stage(run, "test", result=SmokeResult(outcomes={"passed": 1, "skipped": 1}))
     smoke = junit_suites(run)[-1]
     assert smoke.name == f"{PLACE}.smoke"
@@ -266,11 +266,27 @@ def test_what_was_audited_and_what_was_tested_have_their_sha256(run: Run) -> Non
     stage(run, "audit", result=audited(check, file="d.whl"))
     tested = SmokeResult(wheel="d.whl", sha256="cd" * 32, outcomes={"passed": 1})
     stage(run, "test", result=tested)
-    audit, test, smoke = junit_suites(run)
+    audit, test, _, smoke = junit_suites(run)
     assert audit.properties["sha256.d.whl"] == "ab" * 32
     assert smoke.properties["sha256.d.whl"] == "cd" * 32, "not what the host's own report says"
     assert "sha256.d.whl" not in test.properties
     assert f'name="sha256.d.whl" value="{"ab" * 32}"' in write_run_reports(run).read_text()
+
+
+def test_a_run_that_has_not_passed_is_not_green(tmp_path: Path) -> None:
+    """Though each stage in its record has: its wheel was changed, or it ended between two."""
+
+    def errors(run: Run) -> list[str]:
+        every = (case for suite in junit_suites(run) for case in suite.cases)
+        return [case.message for case in every if case.outcome == "error"]
+
+    run = samples.good(tmp_path)
+    assert errors(run) == []
+    next(run.path.glob("wheels/*.whl")).write_bytes(b"x")
+    assert errors(run) == [load_view(run).headline]
+    cut = Run.create(tmp_path, facts())
+    stage(cut, "build")
+    assert errors(cut) == [load_view(cut).headline]
 
 
 def test_a_smoke_report_that_cannot_be_read_is_an_error(run: Run) -> None:

@@ -337,6 +337,21 @@ def test_a_wheel_that_is_not_what_was_audited_has_not_passed(tmp_path: Path) -> 
     assert load_view(run).verdict == "passed"
 
 
+def test_a_wheel_is_looked_at_however_many_files_a_run_has(tmp_path: Path) -> None:
+    """More than a page lists; and one that was put there is none that was audited."""
+    run = samples.good(tmp_path)
+    for number in range(501):
+        (run.path / f"{number}.txt").touch()
+    assert load_view(run).verdict == "passed"
+    wheel = next(run.path.glob("wheels/*.whl"))
+    added = wheel.with_name("a-1-py3-none-any.whl")
+    added.write_bytes(b"x")
+    assert load_view(run).verdict == "failed"
+    added.unlink()
+    wheel.write_bytes(b"x")
+    assert load_view(run).verdict == "failed"
+
+
 def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     samples.manifest(run)
