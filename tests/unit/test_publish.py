@@ -418,6 +418,28 @@ def test_yanked_wheels_say_why_and_stay(tmp_path: Path) -> None:
     assert published(tmp_path, "--yank", "no.whl", "--because", "x") == ConfigError.exit_code
 
 
+def test_a_variant_of_a_yanked_wheel_is_yanked(tmp_path: Path) -> None:
+    """Made by a later publish of the same wheel, which had none."""
+    run = finished(tmp_path / "out")
+    published(tmp_path, str(run.path), "--no-variants")
+    (plain,) = catalogue(tmp_path)["wheels"]
+    assert published(tmp_path, "--yank", plain["file"], "--because", "wrong numbers") == 0
+    assert published(tmp_path, str(run.path)) == 0
+    wheels = catalogue(tmp_path)["wheels"]
+    assert [one["yanked"] for one in wheels] == ["wrong numbers"] * 2
+
+
+def test_a_catalogue_that_was_emptied_is_refused(tmp_path: Path) -> None:
+    """By whoever has no key, to have a yanked wheel offered again."""
+    run = finished(tmp_path / "out")
+    published(tmp_path, str(run.path))
+    file = catalogue(tmp_path)["wheels"][0]["file"]
+    published(tmp_path, "--yank", file, "--because", "wrong numbers")
+    (tmp_path / "index/catalogue.json").write_text(json.dumps({"generation": 99}))
+    assert published(tmp_path, str(run.path)) == ConfigError.exit_code
+    assert catalogue(tmp_path) == {"generation": 99}
+
+
 @pytest.mark.parametrize(
     "words",
     [

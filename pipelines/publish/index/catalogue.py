@@ -268,18 +268,18 @@ class Catalogue(Model):
         return named.model_copy(update={"signature": sealer.sign(named.digest)})
 
     def require_signed(self, own: str, trusted: Collection[str], where: str) -> None:
-        """Refuse one with wheels that neither the key ``own`` nor one of ``trusted`` has signed.
+        """Refuse one that neither the key ``own`` nor one of ``trusted`` has signed.
 
         Those are :data:`pipelines.core.evidence.TRUST` each, and count for hosts whose wheels may
         be published. Raises :class:`ConfigError`.
         """
-        if self.wheels and not is_signed(self.sealer, self.signature, self.digest):
+        if not is_signed(self.sealer, self.signature, self.digest):
             raise ConfigError(
                 f"{where}/{CATALOGUE} does not match its signature: someone has changed it",
                 hint="Nothing was changed. Restore the last published one.",
             )
         known = self.sealer == own or is_trusted(self.sealer, PUBLISHING, trusted)
-        if self.wheels and not known:
+        if not known:
             raise ConfigError(
                 f"{where}/{CATALOGUE} is signed with the key {self.sealer} of another controller",
                 hint=f"If you know whose key that is, add {self.sealer}=windows (or linux) to "

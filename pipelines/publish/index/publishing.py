@@ -157,7 +157,8 @@ def _read_trusted_catalogue(store: Store, order: Order) -> Catalogue:
             hint=f"Nothing was changed. Restore {CATALOGUE}, or use an empty directory.",
         )
     found = Catalogue() if data is None else parse_catalogue(data, store.name)
-    found.require_signed(load_or_create_sealer().identity, order.trusted, store.name)
+    if data is not None:
+        found.require_signed(load_or_create_sealer().identity, order.trusted, store.name)
     if why := rollback_problem(store.address, found.generation, found.digest):
         raise ConfigError(
             f"{store.name}/{CATALOGUE}: {why if data else 'it was published, but is missing now'}",
@@ -244,6 +245,7 @@ def _iter_order_wheels(
     before: Catalogue, order: Order, room: Path
 ) -> Iterator[tuple[Path, bytes, Wheel]]:
     """The wheels of an order and their variants, with their METADATA."""
+    known = before.by_name
     for offer in order.offers:
         plain, facts = offer.entry, offer.wheel.facts
         yield offer.wheel.path, _read_wheel_metadata(offer.wheel.path, facts.dist_info), plain
@@ -258,6 +260,7 @@ def _iter_order_wheels(
             project = facts.dist_info.removesuffix(".dist-info").rpartition("-")[0]
             info = f"{project}-{variant_version(facts.version, plain.torch)}.dist-info"
             same = plain.model_dump() | {"made_from": plain.sha256, "attached": {}}
+            same["yanked"] = known.get(plain.name, plain).yanked
             yield made, _read_wheel_metadata(made, info), entry_of(made, info, **same)
 
 
