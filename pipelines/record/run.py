@@ -74,7 +74,10 @@ _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
 #: Errors after which a build has no outcome: it continues, or can.
 _OPEN_ENDED = frozenset(kind.__name__ for kind in (HostError, AuthError, TimeUpError))
 #: Facts by which runs of the same order are recognised.
-_SAME = ("target", "jobs", "evidence", "publishable", "rebuilds", "share", "linked")
+_SAME = (
+    *("target", "jobs", "evidence", "publishable", "taken_from", "given"),
+    *("rebuilds", "share", "linked"),
+)
 
 Result = TypeVar("Result", bound=StageResult)
 

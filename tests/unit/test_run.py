@@ -289,6 +289,8 @@ def cut(out: Path, facts: RunFacts = FACTS) -> Run:
         {"jobs": 2},
         {"evidence": Evidence.WRITTEN},
         {"publishable": True},
+        {"taken_from": {"recipe": "the user's repository"}},
+        {"given": True},
     ],
     ids=lambda other: next(iter(other)),
 )
