@@ -81,7 +81,9 @@ def _run_suite(
 ) -> SmokeResult:
     """One suite in an environment of its own."""
     given, expected, layout = plan.given, suite_expectations(plan, audited), plan.layout
-    inputs = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
+    # Also its packages: one that was interrupted is taken up only if it imports what it would now.
+    order = suite_spec(plan, "", "", suite.files, expected)
+    inputs = json.dumps([log.run.id, order], sort_keys=True)
     name = hashlib.sha256(inputs.encode()).hexdigest()[:12]
     directory = layout.join(layout.build_root, f"smoke-{name}")
     torch = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""

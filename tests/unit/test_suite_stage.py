@@ -180,6 +180,27 @@ def test_a_suite_whose_host_is_lost_is_still_there(
     assert len(suite.specs) == 1, "it is not run again"
 
 
+def test_a_suite_with_other_packages_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the first one has ended well on its host: it has imported others."""
+
+    def get(*_: object, **__: object) -> str:
+        raise HostError("gone")
+
+    suite = Suite(PASSED)
+    line, _ = at_test(tmp_path, suite)
+    line.plan.host.existing = None
+    with monkeypatch.context() as lost:
+        lost.setattr(Here, "get", get)
+        failed(line, HostError, "gone")
+    more = line.plan.recipe.model_copy(update={"test_requires": ("numpy",)})
+    line.plan = changed(line.plan, recipe=more)
+    line.do(TEST)
+    first, second = suite.specs
+    assert len(first["packages"]) < len(second["packages"])
+
+
 def test_a_suite_that_cannot_be_run(tmp_path: Path) -> None:
     def start(**_: object) -> None:
         raise RemoteError("no such thing", kind="OSError")
