@@ -65,7 +65,7 @@ class Packed:
 
 
 class SourceTree:
-    """The source of a recipe: its files are listed once, and read when it is packed."""
+    """The source of a recipe: its files are listed once, and a directory's when it is packed."""
 
     def __init__(self, recipe: Recipe, cache: Cache) -> None:
         self.recipe, self.cache = recipe, cache
@@ -97,7 +97,7 @@ class SourceTree:
     def _find_names(self) -> tuple[str, ...] | None:
         recipe, source = self.recipe, self.recipe.source
         if isinstance(source, PathSource):
-            return tuple(self._directory.files)
+            return tuple(self._list_directory().files)
         if (archive := archive_if_here(recipe, self.cache)) is None:
             return None
         found = _cached_archive_names(archive)
@@ -110,8 +110,7 @@ class SourceTree:
             found += _collect_extra_files(source.also, found, source.file)
         return tuple(found)
 
-    @cached_property
-    def _directory(self) -> Listing:
+    def _list_directory(self) -> Listing:
         """The files of a directory here; :class:`ConfigError` when they are no project."""
         recipe, source = self.recipe, self.recipe.source
         assert isinstance(source, PathSource)  # noqa: S101 - its callers have looked
@@ -146,7 +145,8 @@ class SourceTree:
 
     def _pack_directory(self, tree: Path) -> Packed:
         """A directory here; prints what it consists of."""
-        found = self._directory
+        found = self._list_directory()  # as it is now: its commit is, too
+        self._names = tuple(found.files)
         try:
             size = sum(path.stat().st_size for path in found.files.values())
             if size > _MOST:

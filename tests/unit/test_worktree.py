@@ -16,7 +16,7 @@ from pipelines.core.checkout import Checkout
 from pipelines.core.errors import ConfigError
 from pipelines.recipe.origin import PathSource
 from pipelines.recipe.sourcetree import SourceTree
-from pipelines.recipe.worktree import list_project_files
+from pipelines.recipe.worktree import Listing, list_project_files
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 #: What tools leave in a project, and what it is made of.
@@ -182,6 +182,20 @@ def test_what_is_not_as_committed(tmp_path: Path, cache: Cache) -> None:
     assert {*checkout(exclude=("*.cu", "cloned")).changed} == {"deps/inner"}
 
 
+def test_what_is_packed_is_the_commit_that_is_named(tmp_path: Path, cache: Cache) -> None:
+    """Not what was there when the build was judged, before its host was made ready."""
+    commit(tmp_path, "setup.py")
+    source = SourceTree(recipe_of(tmp_path), cache)
+    assert source.names() == (".gitignore", "setup.py")
+    commit(tmp_path, "new.cu")
+    packed = source.pack()
+    assert packed.checkout is not None
+    assert packed.checkout.count == 0
+    with tarfile.open(fileobj=io.BytesIO(packed.data)) as archive:
+        assert set(archive.getnames()) == {".gitignore", "new.cu", "setup.py"}
+    assert source.names() == (".gitignore", "new.cu", "setup.py")
+
+
 # -- include and exclude ---------------------------------------------------------------------------
 
 
@@ -284,12 +298,19 @@ def test_the_archive_depends_on_what_is_packed_alone(
     assert SourceTree(recipe, cache).pack().data != first
 
 
-def test_a_file_that_is_deleted_once_it_was_listed(tmp_path: Path, cache: Cache) -> None:
-    source = SourceTree(recipe_of(write(tmp_path / "tree", "setup.py", "k.cu")), cache)
-    assert source.names() == ("k.cu", "setup.py")
-    (tmp_path / "tree/k.cu").unlink()
+def test_a_file_that_is_deleted_once_it_was_listed(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = write(tmp_path / "tree", "setup.py", "k.cu")
+
+    def listed(*given: Any) -> Listing:
+        found = list_project_files(*given)
+        (tree / "k.cu").unlink()
+        return found
+
+    monkeypatch.setattr("pipelines.recipe.sourcetree.list_project_files", listed)
     with pytest.raises(ConfigError, match=r"k\.cu cannot be read: No such file"):
-        source.pack()
+        SourceTree(recipe_of(tree), cache).pack()
 
 
 def test_an_empty_submodule_is_said(

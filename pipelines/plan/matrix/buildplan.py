@@ -117,7 +117,7 @@ class BuildPlan:
 
     @cached_property
     def source(self) -> SourceTree:
-        """The source, listed once for all stages."""
+        """The source, one for all stages."""
         return SourceTree(self.recipe, self.cache)
 
     @cached_property
