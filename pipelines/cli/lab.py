@@ -67,6 +67,10 @@ def lab(
             except SmokeError as error:
                 failed = error
             run = line.run
+    if records.digest_of(path) != digest:
+        raise ConfigError(
+            f"--suite {suite} was changed while it ran: nothing is recorded", hint="Run it again."
+        )
     record = records.lab_record_of_run(run, digest)
     if record is None:
         raise failed or SmokeError("the suite saw no GPU", hint="Type: invoke doctor --gpu")

@@ -146,7 +146,12 @@ def lab_record_of_run(run: Run, suite_sha256: str) -> LabRecord | None:
 
 def digest_of(suite: Path) -> str:
     """The sha256 of a suite: of the file, or of the names and texts in the directory."""
-    files = {p.relative_to(suite).as_posix(): p.read_text("utf-8") for p in suite.rglob("*.py")}
+    files = {
+        name: path.read_text("utf-8", "surrogateescape")
+        for path in suite.rglob("*")
+        if path.is_file()
+        and not re.search(r"(^|/)(\.|__pycache__/)", name := path.relative_to(suite).as_posix())
+    }
     data = json.dumps(files, sort_keys=True).encode() if files else suite.read_bytes()
     return hashlib.sha256(data).hexdigest()
 

@@ -238,6 +238,30 @@ def test_the_command_records_failures_too(project: Path, monkeypatch: pytest.Mon
     assert (asked(at="gpu1"), asked(at="gpu1")) == (0, WORSE)
 
 
+def test_a_suite_that_changes_while_it_runs_is_not_recorded(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: object) -> tuple[Run, None]:
+        (project / "numbers.py").write_text("print('a = 2')\n")
+        return run_of(project / "out", sum="1"), None
+
+    monkeypatch.setattr(rented, "test_there", run)
+    with pytest.raises(ConfigError):
+        asked(at="gpu1")
+    assert lab.read_records(project / "out/lab") == ([], [])
+
+
+def test_a_suite_is_all_that_is_shipped_of_it(tmp_path: Path) -> None:
+    for name in ("test_a.py", "limits.json", "__pycache__/x", ".pytest_cache/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1")
+    first = lab.digest_of(tmp_path)
+    (tmp_path / "__pycache__/x").write_bytes(b"\xff")
+    assert lab.digest_of(tmp_path) == first
+    (tmp_path / "limits.json").write_text("2")
+    assert lab.digest_of(tmp_path) != first
+
+
 def test_what_cannot_be_is_refused_first(project: Path) -> None:
     for wrong in ({"suite": "nothing.py"}, {"give_back": "true"}):
         with pytest.raises(ConfigError):
