@@ -33,12 +33,15 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
 THEIRS = frozenset({"distributions", "program"})
 #: Of a host that is used as it is: its own compiler, linker and assembler, a material each.
 COMPILERS = "compilers"
-#: Read by compilers: what a user has set there makes another wheel.
+#: Read by compilers and CMake: what a user has set there makes another wheel.
 _COMPILERS = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CL", "_CL_", "LINK", "_LINK_"),
     *("PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"),
     *("INCLUDE", "EXTERNAL_INCLUDE", "LIB", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
     *("LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"),
+    *("CMAKE_ARGS", "CMAKE_BUILD_TYPE", "CMAKE_GENERATOR", "CMAKE_PREFIX_PATH"),
+    *("SKBUILD_CMAKE_ARGS", "SKBUILD_CMAKE_DEFINE", "SKBUILD_CMAKE_BUILD_TYPE"),
+    *("CUDAARCHS", "CUDACXX", "CUDAFLAGS", "CUDAHOSTCXX"),
     "TORCH_CUDA_ARCH_LIST",
 )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plans import at_desk, changed, plan_for, wanting
+from plans import at_desk, changed, job_of, plan_for, wanting
 
 from pipelines.core import toolsets
 from pipelines.core.errors import ConfigError
@@ -137,6 +137,18 @@ def test_homes_stand_as_a_tilde_in_materials(
     monkeypatch.setattr(Path, "home", lambda: Path("/"))
     seen = collect_materials(line.plan, "source", None)
     assert seen.root["user variable"]["CFLAGS"].startswith("-I/home/me/x")
+
+
+@pytest.mark.parametrize("name", ["CFLAGS", "CMAKE_ARGS", "CUDAFLAGS"])
+def test_what_a_user_tells_a_build_makes_another_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """On a host that is used as it is, where builds have the user's variables."""
+    line, _ = at_desk(tmp_path, reproducible=True)
+    monkeypatch.delenv(name, raising=False)
+    before = job_of(line.plan, "source", None)
+    monkeypatch.setenv(name, "-DX=1")
+    assert job_of(line.plan, "source", None) != before
 
 
 def test_what_compiles_is_a_material_each(tmp_path: Path) -> None:
