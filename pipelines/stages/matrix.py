@@ -58,6 +58,7 @@ class Matrix:
         self._ends = None if minutes is None else time.monotonic() + minutes * 60
         self._ready: dict[tuple[str, ...], StageRecord] = {}
         self._unreported = False
+        self._unwritten: PipelineError | None = None
 
     def announce(self) -> None:
         """Say what will be done, and what will not and why."""
@@ -130,6 +131,7 @@ class Matrix:
             page = write_together(self.cells[0].line.plan.out, runs, others)
         except PipelineError as error:
             say(f"the report could not be written: {error.message}", style="red")
+            self._unwritten = error  # the one of an earlier matrix may be there
         else:
             many = units.pluralize(len(runs) + len(others), "cell")
             say(f"one report for {many}: {page}", style="bold")
@@ -141,7 +143,7 @@ class Matrix:
             say(f"{len(self.left_out)} more were skipped, for the reasons above", style="yellow")
 
     def require_all(self) -> None:
-        """Raise :class:`CellsError` if any cell failed."""
+        """Raise :class:`CellsError` if any cell failed, else why there is no report of them."""
         failed = [(cell.name, cell.error) for cell in self.cells if cell.error is not None]
         if failed:
             said = ", ".join(f"{name} ({error.title})" for name, error in failed)
@@ -150,6 +152,8 @@ class Matrix:
                 hint="The same command continues; finished cells are not built again.",
                 errors=[error for _, error in failed],
             )
+        if self._unwritten is not None:
+            raise self._unwritten
 
     def close(self) -> None:
         """Leave the hosts as they were found, and the runs to others."""

@@ -20,6 +20,7 @@ from pipelines.core.errors import (
     HostError,
     PipelineError,
     SmokeError,
+    StorageError,
     TimeUpError,
 )
 from pipelines.core.units import GIB
@@ -104,6 +105,22 @@ def test_one_report_tells_of_all(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert int(junit.get("tests", "0")) == sum(int(each.get("tests", "0")) for each in one)
     cells.tell()
     assert capsys.readouterr().out == "", "once"
+
+
+def test_without_a_report_of_all_it_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of an earlier matrix may be there: whoever reads it takes it for this one's."""
+
+    def full(*_: object) -> Path:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr("pipelines.stages.matrix.write_summary_pages", full)
+    cells = matrix(tmp_path, good(tmp_path))
+    cells.each(run_build)
+    cells.tell()
+    with pytest.raises(StorageError, match="full"):
+        cells.require_all()
 
 
 def test_what_failed_is_not_gone_on_with(tmp_path: Path) -> None:
