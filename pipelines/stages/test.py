@@ -336,6 +336,9 @@ def _read_report(
     outcomes = Counter(case.outcome for case in read.cases)
     counted = {str(name): count for name, count in outcomes.items()}
     machine = _tested_machine_fields(read.properties, plan.host.gpu_way)
+    before = log.result  # of several torches each must have seen a GPU
+    if isinstance(before, SmokeResult) and before.torches and not before.gpus:
+        machine = {**machine, "gpus": (), "gpu_way": before.gpu_way}
     done = _update_smoke_result(log, report=sha256_of(report), outcomes=counted, **machine)
     for one in requested_features(SuiteHooks, plan):
         done = _update_smoke_result(log, **one.read(read.properties, done))

@@ -65,8 +65,14 @@ class OneForAll(Desk):
 class Suites:
     """A suite on the host, a report for each torch; ``loads`` is what is imported instead."""
 
-    def __init__(self, cases: dict[str, str] = CASES, loads: dict[str, str] | None = None) -> None:
-        self.cases, self.loads = cases, loads or {}
+    def __init__(
+        self,
+        cases: dict[str, str] = CASES,
+        loads: dict[str, str] | None = None,
+        gpu: tuple[str, ...] = (),
+    ) -> None:
+        """``gpu``: with which of them it sees one."""
+        self.cases, self.loads, self.gpu = cases, loads or {}, gpu
         self.specs: list[dict[str, Any]] = []
 
     def __call__(self, spec: dict[str, Any]) -> Iterator[Any]:
@@ -76,6 +82,7 @@ class Suites:
         told = (
             f'<property name="torch" value="{loaded}"/><property name="warning1" value="W{asked}"/>'
         )
+        told += '<property name="gpu0_name" value="L4"/>' * (asked in self.gpu)
         told = f"<properties>{told}</properties>"
         junit = Path(spec["directory"]) / "junit.xml"
         junit.parent.mkdir(parents=True)
@@ -151,6 +158,17 @@ def test_another_torch_than_asked_is_a_failure(
     line = at_test(tmp_path, Suites(loads=loads))
     with pytest.raises(SmokeError, match=said):
         line.do(TEST)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "seen"), [((), 0), (("2.10",), 0), (("2.15",), 0), (("2.10", "2.15"), 1)]
+)
+def test_a_gpu_counts_that_each_of_them_has_used(
+    tmp_path: Path, gpu: tuple[str, ...], seen: int
+) -> None:
+    line = at_test(tmp_path, Suites(gpu=gpu))
+    line.do(TEST)
+    assert len(kept(line).gpus) == seen
 
 
 def test_the_second_that_fails_is_named(tmp_path: Path) -> None:
