@@ -64,7 +64,7 @@ def library_key(recipe: Recipe, source_sha256: str, *, cuda: str, arch: str) -> 
     """16 hex digits of what decides the objects, as far as it is known here.
 
     The source, which of it are kernels, the flags, CUDA's release and the GPU; the host adds the
-    versions that its compilers state.
+    versions that its compilers state, and the variables that they read.
     """
     library = _require_library(recipe)
     parts = [source_sha256, cuda, arch, library.directory, library.sources, library.flags]

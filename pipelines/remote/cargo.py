@@ -21,6 +21,7 @@ from typing import TypedDict
 from . import awake, builder, compilecache, files, locks, process, protected_dirs, usage
 from .resources import commands
 from .rpc import idempotent
+from .shards import compile_units
 
 _TURN = 60.0  # seconds to wait for another build of the same library
 _NOTE = "library.json"
@@ -137,7 +138,8 @@ class _Build:
         self.environment = environment | cache.environment
         self.nvcc = self.program(self.steps["compiler"][0])
         version = _compiler_version_output([self.nvcc, "--version"])
-        stated = f"{self.steps['key']}\0{version}\0{self._host_compiler()}"
+        read = json.dumps(sorted(compile_units.read_by_compilers(environment).items()))
+        stated = f"{self.steps['key']}\0{version}\0{self._host_compiler()}\0{read}"
         self.key = hashlib.sha256(stated.encode()).hexdigest()[:16]
         self.store = pathlib.Path(spec["root"]) / self.key
 

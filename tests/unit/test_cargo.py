@@ -270,10 +270,12 @@ def test_another_source_flag_or_compiler_is_another_library(
     other["steps"] = library_build_steps(recipe, TREE, key=key, arch="89", windows=False).spec()
     other["steps"]["verify"] = []
     keys.append(run(other)[0]["library"]["key"])
+    flagged = make(environment={"NVCC_APPEND_FLAGS": "-O1"})
+    keys.append(run(flagged)[0]["library"]["key"])
     monkeypatch.setenv("FAKE_VERSION", "2")
     keys.append(run(make())[0]["library"]["key"])
-    assert len({*keys}) == 4
-    assert len(calls(tmp_path)) == 12
+    assert len({*keys}) == 5
+    assert len(calls(tmp_path)) == 15
     monkeypatch.delenv("FAKE_VERSION")
     assert run(make())[0]["library"]["restored"] is True
 
