@@ -86,9 +86,10 @@ class LabRecord(Model):
 
     @property
     def worst(self) -> str:
-        """The largest error that the suite has measured; empty: it measured none."""
+        """The largest error that it has measured, of either sign; empty: it measured none."""
         errors = [text for name, text in self.numbers.items() if _ERROR.search(name)]
-        return max(errors, key=lambda text: (math.isnan(float(text)), float(text)), default="")
+        size = {text: abs(float(text)) for text in errors}
+        return max(errors, key=lambda text: (math.isnan(size[text]), size[text]), default="")
 
 
 def _first_error_line(case: Case) -> str:

@@ -89,6 +89,8 @@ def test_a_record_says_what_the_run_says(tmp_path: Path) -> None:
     assert (record.passed, record.evidence) == (True, Evidence.BRIDGED)
     assert record.numbers == {"mm worst error": "1.5e-3", "mm seconds": "2.5"}
     assert (record.worst, record.companions) == ("1.5e-3", ("cupy-cuda13x==13.6.0",))
+    signed = record.model_copy(update={"numbers": {"error": "0.1", "difference": "-3"}})
+    assert signed.worst == "-3"
     page = lab.store_lab_record(record, tmp_path / "lab").read_text()
     for text in (GPU, "580.1", record.sha256, SUITE, "1.5e-3", "B + GPU", "signed here"):
         assert text in page
