@@ -61,6 +61,8 @@ def _require_stated(wheel: CheckedWheel, shown: Mapping[Kind, bytes]) -> None:
     signed.write_bytes(shown["intoto.jsonl"])
     try:
         said, expected = read_signed(signed), make_statement(shown["manifest.json"], wheel.name)
+        if said.sealed is None:
+            raise ValueError("it has no signature")  # noqa: TRY301
         if encode_statement(said.whole) != encode_statement(expected):
             found = join_first(json_differences(said.whole, expected), most=3)
             raise ValueError(f"it differs from the manifest: {found}")  # noqa: TRY301

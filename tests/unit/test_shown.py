@@ -199,6 +199,17 @@ def test_a_statement_of_another_wheel_is_refused(tmp_path: Path, built: Run, cap
     assert "intoto.jsonl" in capsys.readouterr().err
 
 
+def test_a_statement_that_nobody_signed_is_not_published_as_signed(
+    tmp_path: Path, built: Run, capsys: Said
+) -> None:
+    (unsigned,) = built.path.glob("*.statement.json")
+    shutil.copy(
+        unsigned, unsigned.with_name(unsigned.name.replace(".statement.json", ".intoto.jsonl"))
+    )
+    assert published(tmp_path, str(built.path), "--untested") == AuditError.exit_code
+    assert "it has no signature" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_file_beside_that_is_gone_breaks_the_index(tmp_path: Path, capsys: Said) -> None:
     run = finished(tmp_path / "out")
     published(tmp_path, str(run.path))
