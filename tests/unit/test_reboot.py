@@ -430,6 +430,10 @@ def test_jobs_that_run(tmp_path: Path) -> None:
     assert power.interrupts(str(tmp_path)) == []
     with locks.claim(tmp_path / "2" / store.ALIVE):
         assert power.interrupts(str(tmp_path)) == ["job 2 is running (build 2)"]
+        for file, damaged in ((store.STATE, '{"attempt": "x"}'), (store.SPEC, "")):
+            (tmp_path / "2" / file).write_text(damaged)
+            said = power.interrupts(str(tmp_path))
+            assert said == ["job 2 is running (unknown: its records are damaged)"]
 
 
 COMPONENTS = r"software\microsoft\windows\currentversion\component based servicing\rebootpending"

@@ -160,11 +160,22 @@ def listed(root: str) -> list[Listed]:
     jobs: list[Listed] = []
     for spec in place(root).glob(f"*/{SPEC}"):
         directory = str(spec.parent)
+        known: State = {"state": "absent", "attempt": 0, "log_size": 0}
         # Removed meanwhile, or damaged: one job does not hide the others.
         with contextlib.suppress(OSError, ValueError, TypeError):
             known = state(directory)
-            if known["state"] != "absent":
-                jobs.append({"id": spec.parent.name, "directory": directory, **known})
+        with contextlib.suppress(OSError):
+            if known["state"] == "absent" and lives(spec.parent):  # a host is not empty with it
+                why = "unknown: its records are damaged"
+                known = {
+                    "state": "running",
+                    "attempt": 0,
+                    "log_size": 0,
+                    "heard": 0.0,
+                    "title": why,
+                }
+        if known["state"] != "absent":
+            jobs.append({"id": spec.parent.name, "directory": directory, **known})
     return sorted(jobs, key=lambda job: -job["heard"])
 
 
