@@ -30,12 +30,16 @@ from pipelines.plan.config.model import Config
 from pipelines.plan.matrix.buildplan import Request
 from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.plan.matrix.plan import Plan
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import PathSource
+from pipelines.recipe.sourcetree import SourceTree
 from pipelines.record.results import AuditResult, CollectResult, SkipResult
 from pipelines.record.run import Run
 from pipelines.record.shards import shards_of
 from pipelines.remote.locks import claim
 from pipelines.stages.dryrun import NOTHING
 from pipelines.stages.line import require_audited
+from pipelines.toolchain.lock import Cache, load_lock
 
 #: Seconds between two drawings of the view, and how often as long as one of them takes.
 _EVERY, _PART = 0.5, 30.0
@@ -55,10 +59,17 @@ class FleetRequest:
     test: bool = False
     """Whether every wheel is tested as well."""
 
-    @property
-    def hash(self) -> str:
-        """Of what is to be built: the same command finds its fleet by it, on whatever hosts."""
+    def hash_of(self, recipe: Recipe) -> str:
+        """Of what is built, and from what: the same command finds its fleet by it, on any hosts.
+
+        What was done with another recipe, lock or source is not a part of this fleet.
+        """
+        lock, source = load_lock(), recipe.source
+        packed = SourceTree(recipe, Cache(lock)).pack() if isinstance(source, PathSource) else None
         values = {
+            "recipe": recipe.model_dump(mode="json"),
+            "lock": lock.model_dump(mode="json"),
+            "source": "" if packed is None else packed.sha256,
             "axes": dict(sorted(self.request.axes.items())),
             "select": self.select,
             "test": self.test,
@@ -106,7 +117,8 @@ def run_fleet(request: FleetRequest) -> Path:
     """
     names = request.settings.fleet_hosts(request.hosts)
     cells = request.cells(names, Survey())  # refuses what cannot be, before anything is reached
-    ledger = open_ledger(project_dir() / request.settings.out, request.hash)
+    out, order = project_dir() / request.settings.out, request.hash_of(cells.recipe)
+    ledger = open_ledger(out, order)
     try:
         _say_left_out(cells)
         return _execute_fleet(request, names, cells, ledger)

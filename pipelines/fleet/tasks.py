@@ -14,6 +14,7 @@ from pipelines.plan.matrix.budget import RESERVE
 from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.plan.matrix.plan import Plan, Row
 from pipelines.plan.matrix.shares import shares_for
+from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import load_lock
 
 #: Core-seconds of a cell that was never measured.
@@ -31,6 +32,7 @@ class Cells:
 
     tasks: tuple[Task, ...]
     """None is before what it comes after."""
+    recipe: Recipe
     axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Of each cell, but for its host."""
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +100,8 @@ def tasks_of(
             f"no host of the fleet can build any of these cells: {every or 'there is no host'}",
             hint="invoke plan --host NAME shows every cell, and what would work instead.",
         )
-    return Cells(tuple(tasks), axes, left_out)
+    recipe = next(plan.recipe for plan in plans.values() if isinstance(plan, Plan))
+    return Cells(tuple(tasks), recipe, axes, left_out)
 
 
 def _cell_key(plan: Plan, row: Row) -> str:

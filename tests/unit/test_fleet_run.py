@@ -18,6 +18,7 @@ from plans import LAB
 from pipelines.core.console import say
 from pipelines.core.errors import BuildError, ConfigError, HostError
 from pipelines.core.observer import check_stop
+from pipelines.core.paths import PACKAGE
 from pipelines.core.target import Target
 from pipelines.core.units import GIB
 from pipelines.fleet import run as fleet_run
@@ -31,6 +32,8 @@ from pipelines.plan.config.model import Config
 from pipelines.plan.matrix.buildplan import Request
 from pipelines.plan.matrix.hostfacts import HostFacts
 from pipelines.plan.matrix.plan import Plan, plan_matrix
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.origin import PathSource
 from pipelines.record.results import (
     AuditedFile,
     AuditResult,
@@ -40,6 +43,7 @@ from pipelines.record.results import (
     StageResult,
 )
 from pipelines.record.run import Run
+from pipelines.toolchain.lock import load_lock
 
 
 def ran(out: Path, key: str, *, share: bool = False, audit: bool = True) -> Path:
@@ -251,6 +255,25 @@ def test_a_fleet_from_its_request_to_its_end(
     said = capsys.readouterr().out
     assert f"resuming {folder.name}" in said
     assert f"{folder.name}: 2 done" in said
+
+
+def test_what_was_built_of_other_inputs_is_of_another_fleet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = tmp_path / "tree"
+    shutil.copytree(PACKAGE / "examples/smoke_attention", tree)
+    shipped = load_recipe("smoke-attention")
+    recipe = shipped.model_copy(update={"source": PathSource(path=str(tree))})
+    asked = request(tmp_path, python="3.11", archs="80")
+    first = asked.hash_of(recipe)
+    assert asked.hash_of(recipe) == first
+    assert asked.hash_of(recipe.model_copy(update={"environment": {"A": "1"}})) != first
+    lock = load_lock()
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet_run, "load_lock", lambda: lock.model_copy(update={"images": {}}))
+        assert asked.hash_of(recipe) != first
+    (tree / "setup.py").write_text(f"{(tree / 'setup.py').read_text('utf-8')}# edited\n")
+    assert asked.hash_of(recipe) != first
 
 
 def test_an_interrupted_fleet_is_resumed_by_the_same_command(
