@@ -58,6 +58,8 @@ class Torn(PopenStream):
         super().write(self.on_write(data))
 
     def read(self, numbytes: int) -> bytes:
+        if self.left < 0:  # a pipe still has what the dead process has written
+            raise EOFError("the connection was torn")
         data = self.on_read(super().read(numbytes))
         self._count(len(data))
         return data
