@@ -64,12 +64,13 @@ class FleetRequest:
 
         What was done with another recipe, lock or source is not a part of this fleet.
         """
-        lock, source = load_lock(), recipe.source
-        packed = SourceTree(recipe, Cache(lock)).pack() if isinstance(source, PathSource) else None
+        lock, source = load_lock(), ""
+        if isinstance(recipe.source, PathSource):
+            source = SourceTree(recipe, Cache(lock)).pack().sha256
         values = {
             "recipe": recipe.model_dump(mode="json"),
             "lock": lock.model_dump(mode="json"),
-            "source": "" if packed is None else packed.sha256,
+            "source": source,
             "axes": dict(sorted(self.request.axes.items())),
             "select": self.select,
             "test": self.test,

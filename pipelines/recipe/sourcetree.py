@@ -65,7 +65,7 @@ class Packed:
 
 
 class SourceTree:
-    """The source of a recipe: its files are listed once, and a directory's when it is packed."""
+    """The source of a recipe: its files are listed once, a directory's again to be packed."""
 
     def __init__(self, recipe: Recipe, cache: Cache) -> None:
         self.recipe, self.cache = recipe, cache

@@ -120,10 +120,13 @@ def list_project_files(
             )
         names.update(forced)
     globs = tuple(exclude)
-    links = _directory_links(tree, {name for name in names if not matches_any_glob(name, globs)})
-    names = (names - links.keys()).union(*links.values())
+    kept = {name for name in names if not matches_any_glob(name, globs)}
+    links = _directory_links(tree, kept)
+    linked = {name for inside in links.values() for name in inside}
+    names = (names - links.keys()) | linked
+    kept = (kept - links.keys()) | {n for n in linked if not matches_any_glob(n, globs)}
     files: dict[str, Path] = {}
-    for name in sorted(name for name in names if not matches_any_glob(name, globs)):
+    for name in sorted(kept):
         path = tree / name
         if path.is_symlink():
             _require_link_inside_tree(tree, name)

@@ -19,8 +19,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.core.errors import ConfigError, SetupError, StorageError
-from pipelines.core.files import DISK_ERRNOS, copy_atomic
-from pipelines.core.files import disk_error_hint as disk_hint
+from pipelines.core.files import DISK_ERRNOS, copy_atomic, disk_error_hint
 from pipelines.core.hosttext import safe_line, shown_url
 from pipelines.core.shell import pip_install
 
@@ -207,7 +206,7 @@ class Store:
             raise StorageError(
                 f"{self.name}: {path}: {safe_line(error.strerror or error, 300)}",
                 hint=AGAIN
-                + (f" {disk_hint(error)}." if full and not refused else "")
+                + (f" {disk_error_hint(error)}." if full and not refused else "")
                 + (" Check the write permissions." if refused else ""),
             ) from error
         except Exception as error:
